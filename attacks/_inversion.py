@@ -1,4 +1,4 @@
-"""What inversions share: gradient descent on images, the total variation, and regressions to images."""
+"""Shared by all inversions: gradient descent on images, total variation, and regressions from vectors to images."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -18,8 +18,8 @@ from fdgpriv.utils.file_memory import empty_in_file
 from ._batchnorm import bn_layers, watched
 from ._simulation import SimulatedArtifacts, center_and_spread, simulate
 
-_TOGETHER = 128
-_SIMULATED = 60  # artifacts of each size of several images that image regressions are learned from
+_BATCH_SIZE = 128
+_GROUPS_PER_SIZE = 60  # simulated artifacts of each size above 1, from which image regressions are learned
 
 Objective = Callable[[Tensor], Tensor]
 
@@ -28,30 +28,30 @@ def descend(objective: Objective, starts: Sequence[Tensor], steps: int, lr: floa
     """Images in [0, 1] that minimise an objective: Adam with cosine decay to 0, clipped to [0, 1] after each step.
 
     Args:
-        objective: Of images (B, ..., 3, H, W), one number (B,) for each of B independent reconstructions, which share
+        objective: Maps images (B, ..., 3, H, W) to a number (B,) for each of B independent reconstructions, which share
             the passes through a network.
-        starts: (B, ..., 3, H, W) in [0, 1] to begin with, once for each restart.
-        steps: Of each restart.
-        lr: Of the first step: about how far a pixel moves in it.
+        starts: Starting images (B, ..., 3, H, W) in [0, 1] of each restart.
+        steps: Number of steps of each restart.
+        lr: Learning rate of the first step: about how far a pixel moves in it.
         signed: Follow the sign of the gradient only, as Geiping et al. (NeurIPS 2020) do.
 
     Returns: (B, ..., 3, H, W): for each reconstruction the restart that ends with the least objective.
     """
-    found = [_descended(objective, start, steps, lr, signed) for start in starts]
-    if len(found) == 1:
-        return found[0]
+    results = [_descended(objective, start, steps, lr, signed) for start in starts]
+    if len(results) == 1:
+        return results[0]
     with torch.enable_grad():  # an objective may itself contain gradients
-        values = torch.stack([objective(images).detach() for images in found])
+        values = torch.stack([objective(images).detach() for images in results])
     best = values.nan_to_num(torch.inf).argmin(0)
-    return torch.stack(found)[best, torch.arange(len(best))]
+    return torch.stack(results)[best, torch.arange(len(best))]
 
 
 def _descended(objective: Objective, start: Tensor, steps: int, lr: float, signed: bool) -> Tensor:
     images = start.clone().requires_grad_()
     optimizer = torch.optim.Adam([images], lr, fused=True)
-    (group,) = optimizer.param_groups
+    (parameter_group,) = optimizer.param_groups
     for step in range(steps):
-        group["lr"] = lr * 0.5 * (1 + math.cos(math.pi * step / steps))
+        parameter_group["lr"] = lr * 0.5 * (1 + math.cos(math.pi * step / steps))
         with torch.enable_grad():
             (slope,) = torch.autograd.grad(objective(images).sum(), images)
         images.grad = (slope.sign_() if signed else slope).nan_to_num_(0, 0, 0)
@@ -77,11 +77,11 @@ class ImageRegression:
     """Predicts the mean of an artifact's images, by kernel ridge regression learned from artifacts that are simulated.
 
     Attributes:
-        simulated: The artifacts.
-        inputs: (M, D) their vectors, standardised.
-        targets: (M, 3, H, W) the mean of each one's images, the minimiser of the squared error.
-        ridge: From `inputs` to flattened `targets`.
-        looks: (M,) the look of each, where the observed artifacts will have yet another; else None.
+        simulated: The simulated artifacts.
+        inputs: (M, D) standardised vectors of these artifacts.
+        targets: (M, 3, H, W) the mean of each artifact's images, which minimises the squared error.
+        ridge: Regression from `inputs` to flattened `targets`.
+        looks: (M,) the look of each artifact, if the observed artifacts have another look than any of these; else None.
     """
 
     simulated: SimulatedArtifacts
@@ -95,7 +95,7 @@ class ImageRegression:
         """Learned from every practice image's artifact and some groups of each larger size; cached for all attacks."""
 
         def learned() -> ImageRegression:
-            simulated = simulate(adversary, _SIMULATED)
+            simulated = simulate(adversary, _GROUPS_PER_SIZE)
             inputs = simulated.standardised(simulated.inputs)
             targets = empty_in_file(len(inputs), *simulated.images.shape[1:])
             for target, members in zip(targets, simulated.members, strict=True):
@@ -104,11 +104,11 @@ class ImageRegression:
             ridge = KernelRidge(inputs, targets.flatten(1), kernel, looks)
             return cls(simulated, inputs, targets, ridge, looks)
 
-        found: ImageRegression = adversary.cache.get((cls, kernel), learned)
-        return found
+        regression: ImageRegression = adversary.cache.get((cls, kernel), learned)
+        return regression
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """Images (N, 3, H, W), not yet cut to [0, 1], of standardised vectors (N, D)."""
+        """Images (N, 3, H, W), not yet clipped to [0, 1], of standardised vectors (N, D)."""
         return self.ridge(inputs).view(-1, *self.targets.shape[1:])
 
     @property
@@ -118,12 +118,12 @@ class ImageRegression:
 
 
 class ImagePrior:
-    """Predicts a single image from its statistics and label by ridge regression; several by their classes' mean images.
+    """Predicts a single image from its statistics and label by ridge regression; several images by their classes' means.
 
     Args:
-        adversary: The public images.
-        model: The network whose statistics are used, holding the received model, in evaluation mode.
-        moments: By layer, the moments (N, C) of each public image as they would be shared; None for those of its own.
+        adversary: The adversary with its public images.
+        model: The network whose statistics are used, with the received model's parameters, in evaluation mode.
+        moments: By layer, the moments (N, C) of each public image as a client would share them; None to compute them.
     """
 
     def __init__(self, adversary: Adversary, model: nn.Module, moments: Mapping[str, Moments] | None = None) -> None:
@@ -135,44 +135,47 @@ class ImagePrior:
             return
         parts: dict[str, list[Moments]] = {}
         with torch.no_grad():
-            for part in self.images.split(_TOGETHER) if bn_layers(model) else ():
-                with watched(model, len(part), batch_statistics=True) as seen:
-                    model(part)
-                for name, found in seen.items():
-                    parts.setdefault(name, []).append(found)
-        self.moments = {name: (torch.cat([m for m, _ in p]), torch.cat([v for _, v in p])) for name, p in parts.items()}
+            for batch in self.images.split(_BATCH_SIZE) if bn_layers(model) else ():
+                with watched(model, len(batch), batch_statistics=True) as recorded:
+                    model(batch)
+                for name, batch_moments in recorded.items():
+                    parts.setdefault(name, []).append(batch_moments)
+        self.moments = {
+            name: (torch.cat([mean for mean, _ in layer_parts]), torch.cat([variance for _, variance in layer_parts]))
+            for name, layer_parts in parts.items()
+        }
 
     def __call__(self, target: Mapping[str, Moments], labels: Tensor) -> Tensor:
         """Predicted images (G, m, 3, H, W) in [0, 1].
 
         Args:
-            target: By layer, moments (G, C) of each of G groups' inputs; {} where none are known.
+            target: By layer, moments (G, C) of the inputs of G groups; {} where none are known.
             labels: (G, m) of the groups' images.
         """
         if labels.shape[1] > 1 or not target:
             return self.of_class(labels)
-        known, rows = self._rows(target)
-        regression = KernelRidge(self._inputs(known, self.labels), self.images.flatten(1), "rbf")
-        found = regression(self._inputs(rows, labels[:, 0]))
-        return found.view(-1, 1, *self.images.shape[1:]).clamp(0, 1)
+        public_rows, target_rows = self._standardised_rows(target)
+        regression = KernelRidge(self._inputs(public_rows, self.labels), self.images.flatten(1), "rbf")
+        images = regression(self._inputs(target_rows, labels[:, 0]))
+        return images.view(-1, 1, *self.images.shape[1:]).clamp(0, 1)
 
     def shares(self, target: Mapping[str, Moments]) -> Tensor:
         """(G, K): label shares that ridge regression, fitted on single images, predicts from moments (G, C)."""
-        known, rows = self._rows(target)
-        weight, bias = ridge_regression(known, one_hot(self.labels, self.classes))
-        found = (rows.clamp(-10, 10) @ weight.T + bias).clamp_min(0)
-        return found / found.sum(1, keepdim=True).clamp_min(1e-9)
+        public_rows, target_rows = self._standardised_rows(target)
+        weight, bias = ridge_regression(public_rows, one_hot(self.labels, self.classes))
+        shares = (target_rows.clamp(-10, 10) @ weight.T + bias).clamp_min(0)
+        return shares / shares.sum(1, keepdim=True).clamp_min(1e-9)
 
     def of_class(self, labels: Tensor) -> Tensor:
         """The mean public images (G, m, 3, H, W) of these labels (G, m); of all images for a class without any."""
         overall = self.images.mean(0)
-        return torch.stack([torch.stack([self.means.get(k, overall) for k in row]) for row in labels.tolist()])
+        return torch.stack([torch.stack([self.means.get(k, overall) for k in group]) for group in labels.tolist()])
 
-    def _rows(self, target: Mapping[str, Moments]) -> tuple[Tensor, Tensor]:
+    def _standardised_rows(self, target: Mapping[str, Moments]) -> tuple[Tensor, Tensor]:
         """Moments of the public images (N, D) and the target moments (G, D), in units of the public images' spread."""
-        known = moment_rows({name: self.moments[name] for name in target})
-        center, spread = center_and_spread(known)
-        return (known - center) / spread, (moment_rows(target) - center) / spread
+        public_rows = moment_rows({name: self.moments[name] for name in target})
+        center, spread = center_and_spread(public_rows)
+        return (public_rows - center) / spread, (moment_rows(target) - center) / spread
 
     def _inputs(self, rows: Tensor, labels: Tensor) -> Tensor:
         one_hot_labels = one_hot(labels, self.classes) * self.classes**0.5
@@ -180,12 +183,12 @@ class ImagePrior:
 
 
 def moment_rows(moments: Mapping[str, Moments]) -> Tensor:
-    """(G, D): means and standard deviations of all layers, of moments (G, C) by layer."""
+    """(G, D): means and standard deviations of all layers, from moments (G, C) by layer."""
     return torch.cat([torch.cat([mean, variance.sqrt()], dim=1) for mean, variance in moments.values()], dim=1)
 
 
-class Regression:
-    """Kernel ridge regression from rows (N, D) to images (N, 3, H, W) as rows (N, P); `groups` (N,) of rows of one image."""
+class RowRegression:
+    """Kernel ridge regression from rows (N, D) to flattened images (N, P); rows of the same image share their `groups` (N,)."""
 
     def __init__(self, rows: Tensor, images: Tensor, groups: Tensor | None = None) -> None:
         self.center, self.spread = center_and_spread(rows)
@@ -200,8 +203,8 @@ class Regression:
         return float((self(rows) - images.flatten(1)).square().mean())
 
 
-def row_of_one(weight: Tensor, bias: Tensor) -> Tensor:
-    """(D + K,): latent and one-hot class of the only image that a last layer was trained on; arguments as below.
+def row_of_single_image(weight: Tensor, bias: Tensor) -> Tensor:
+    """(D + K,): latent and one-hot class of the only image that a last layer was trained on; arguments as `row_of_class`.
 
     Only the label's entry of `bias` is negative.
     """
@@ -218,8 +221,10 @@ def row_of_class(weight: Tensor, bias: Tensor, label: Tensor) -> Tensor:
         weight, bias: Received minus trained, (K, D) and (K,).
         label: ().
     """
-    moved = bias[label]
-    latent = weight[label] / torch.where(moved < 0, moved.clamp_max(-1e-12), moved.clamp_min(1e-12))
+    bias_of_label = bias[label]
+    latent = weight[label] / torch.where(
+        bias_of_label < 0, bias_of_label.clamp_max(-1e-12), bias_of_label.clamp_min(1e-12)
+    )
     return torch.cat([latent, one_hot(label, len(bias))])
 
 
@@ -229,6 +234,6 @@ def one_hot(labels: Tensor, classes: int) -> Tensor:
 
 
 def bias_change(change: Mapping[str, Tensor], layer: Sequence[str]) -> Tensor:
-    """(K,): received minus trained bias of this layer; where it has none, its weights' change summed by class."""
-    last = change[layer[-1]]
-    return last if last.ndim == 1 else last.flatten(1).sum(1)
+    """(K,): received minus trained bias of this layer; where it has no bias, its weights' change summed by class."""
+    parameter = change[layer[-1]]
+    return parameter if parameter.ndim == 1 else parameter.flatten(1).sum(1)

@@ -16,9 +16,9 @@ from fdgpriv.results.utility import logits
 from fdgpriv.simulation.mixture import Sent
 from fdgpriv.simulation.output_cache import OutputCache
 
-_TRUSTED = 0.5  # accuracy on public images from which a received model's predictions serve as labels
-_ENOUGH = 64  # shadow models for a separate variance of each candidate; with fewer, one is pooled over all
-_LEAST = 1e-12  # least standard deviation
+_MIN_TRUSTED_ACCURACY = 0.5  # on public images: above, a received model's predictions serve as labels
+_MIN_SHADOWS = 64  # for a separate variance of each candidate; with fewer, one variance is pooled over all
+_MIN_DEVIATION = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,12 +26,12 @@ class Logits:
     """Logits (S, N, K) of S models on the candidates at `index` (N,), sorted, and (S, M, K) on public images."""
 
     index: Tensor
-    membership_candidates: Tensor
+    logits: Tensor
     public: Tensor
 
-    def of(self, membership_candidates: Tensor) -> Tensor:
-        """The logits (S, n, K) of some of the candidates."""
-        return self.membership_candidates[:, torch.searchsorted(self.index, membership_candidates)]
+    def of(self, candidates: Tensor) -> Tensor:
+        """Logits (S, n, K) on these `candidates` (n,), which are among those at `index`."""
+        return self.logits[:, torch.searchsorted(self.index, candidates)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class ModelOutputs:
     trained from a trusted one keep their own statistics.
 
     Attributes:
-        network: The network that the states belong to.
+        network: The network that states are loaded into.
         pool: (P, 3, H, W) the images that contain all membership candidates.
         images, labels_of_images: Public, (M, 3, H, W) and (M,).
         output_cache: Outputs of artifacts' models on this pool, shared by adversaries.
@@ -59,11 +59,15 @@ class ModelOutputs:
     _trusted: set[int] = field(default_factory=set, init=False)
 
     def evaluate_received_models(self, observations: Sequence[Observation]) -> None:
-        """Evaluate the models that the observations' senders received; call once, before all else."""
-        for received_model in {id(one.received_model): received_model_of(one) for one in observations}.values():
-            mine = [observation for observation in observations if observation.received_model is received_model]
+        """Evaluates the models that the observations' senders received; to be called once, before any other method."""
+        for received_model in {
+            id(observation.received_model): received_model_of(observation) for observation in observations
+        }.values():
+            with_this_model = [
+                observation for observation in observations if observation.received_model is received_model
+            ]
             output = self._received[id(received_model)] = self.candidate_logits(
-                [received_model], mine, received_model, public=True
+                [received_model], with_this_model, received_model, public=True
             )
             if self._is_right(output.public[0]):
                 self._trusted.add(id(received_model))
@@ -73,15 +77,17 @@ class ModelOutputs:
         return self._is_right(self.logits([model], self.images, None)[0])
 
     def _is_right(self, logits: Tensor) -> bool:
-        return float((logits.argmax(1) == self.labels_of_images).float().mean()) >= _TRUSTED
+        return float((logits.argmax(1) == self.labels_of_images).float().mean()) >= _MIN_TRUSTED_ACCURACY
 
-    def before(self, observation: Observation) -> Tensor:
+    def received_logits(self, observation: Observation) -> Tensor:
         """Logits (N, K) of the received model on the observation's membership candidates."""
         return self._received[id(observation.received_model)].of(observation.membership_candidates)[0]
 
-    def labels(self, observation: Observation, own: Tensor) -> Tensor:
-        """Classes (N,) of the candidates: predicted by the received model where it is trusted, else by `own` logits (N, K)."""
-        return (self.before(observation) if id(observation.received_model) in self._trusted else own).argmax(1)
+    def labels(self, observation: Observation, trained_logits: Tensor) -> Tensor:
+        """Classes (N,) of the candidates: by the received model where it is trusted, else by `trained_logits` (N, K)."""
+        return (
+            self.received_logits(observation) if id(observation.received_model) in self._trusted else trained_logits
+        ).argmax(1)
 
     def candidate_logits(
         self,
@@ -115,21 +121,23 @@ class ModelOutputs:
         artifact.
         """
         index = all_membership_candidates(observations)
-        under = received_model if id(received_model) in self._trusted else None
-        candidates = self.output_cache.of(
-            sent, under, index, lambda some: self.logits([state], self.pool[some], received_model)[0]
+        statistics_of = received_model if id(received_model) in self._trusted else None
+        on_candidates = self.output_cache.of(
+            sent, statistics_of, index, lambda positions: self.logits([state], self.pool[positions], received_model)[0]
         )
-        of_public = self.logits([state], self.images, received_model) if public else candidates[None, :0]
-        return Logits(index, candidates[None], of_public)
+        on_public = self.logits([state], self.images, received_model) if public else on_candidates[None, :0]
+        return Logits(index, on_candidates[None], on_public)
 
     @torch.no_grad()
     def logits(self, states: Sequence[ModelState], images: Tensor, received_model: ModelState | None) -> Tensor:
         """Logits (S, N, K) of models trained from `received_model`, or from the start for None; replaced by finite values."""
-        common = received_model.state if received_model is not None and id(received_model) in self._trusted else {}
-        theirs = {name: tensor for name, tensor in common.items() if name.endswith(STATISTICS)}
+        shared_state = (
+            received_model.state if received_model is not None and id(received_model) in self._trusted else {}
+        )
+        statistics = {name: tensor for name, tensor in shared_state.items() if name.endswith(STATISTICS)}
         output = []
         for state in states:
-            replace(state, state=state.state | theirs).load_into(self.network)
+            replace(state, state=state.state | statistics).load_into(self.network)
             output.append(logits(self.network, images))
         return torch.stack(output).nan_to_num(0.0, 1e6, -1e6)
 
@@ -149,10 +157,10 @@ def all_membership_candidates(observations: Sequence[Observation]) -> Tensor:
 def unions(candidates: Sequence[Tensor]) -> list[Tensor]:
     """Unions (P,), sorted, of lists of candidates that have images in common: those of one domain."""
     pools: list[Tensor] = []
-    for index in {one.numpy().tobytes(): one for one in candidates}.values():
-        shared = [pool for pool in pools if bool(torch.isin(index, pool).any())]
-        pools = [pool for pool in pools if all(pool is not other for other in shared)]
-        pools.append(torch.cat([index, *shared]).unique())
+    for index in {index.numpy().tobytes(): index for index in candidates}.values():
+        overlapping = [pool for pool in pools if bool(torch.isin(index, pool).any())]
+        pools = [pool for pool in pools if all(pool is not other for other in overlapping)]
+        pools.append(torch.cat([index, *overlapping]).unique())
     return pools
 
 
@@ -160,19 +168,19 @@ def log_odds(logits: Tensor, labels: Tensor) -> Tensor:
     """Log-odds of the label, log p_y - log sum of p_y' over the other classes: (..., N) for logits (..., N, K), labels
     (N,).
     """
-    wide = logits.double()
-    own = torch.nn.functional.one_hot(labels, wide.shape[-1]).bool().expand(wide.shape)
-    return wide[own].view(wide.shape[:-1]) - wide.masked_fill(own, -torch.inf).logsumexp(-1)
+    values = logits.double()
+    is_label = torch.nn.functional.one_hot(labels, values.shape[-1]).bool().expand(values.shape)
+    return values[is_label].view(values.shape[:-1]) - values.masked_fill(is_label, -torch.inf).logsumexp(-1)
 
 
 def likelihood(logits: Tensor, labels: Tensor) -> Tensor:
     """The probability (..., N) of each label (N,) under logits (..., N, K)."""
-    own = labels.expand(logits.shape[:-1])[..., None]
-    return logits.double().softmax(-1).gather(-1, own).squeeze(-1)
+    index = labels.expand(logits.shape[:-1])[..., None]
+    return logits.double().softmax(-1).gather(-1, index).squeeze(-1)
 
 
 def offline(phi: Tensor, out: Tensor) -> Tensor:
-    """One-sided LiRA score (N,): standard deviations of phi (N,) above that of models (S, N) trained without the candidate.
+    """One-sided LiRA score (N,): phi (N,) minus the mean of models (S, N) trained without the candidate, in deviations.
 
     Unlike its normal p-value, which gives the same order, it does not saturate beyond eight deviations.
     """
@@ -184,51 +192,49 @@ def online(phi: Tensor, shadows: Tensor, saw: Tensor) -> Tensor:
     without it.
 
     Args:
-        phi: Of the target model.
-        shadows: Of all shadow models.
-        saw: (S, N) which model was trained on which candidate. For a candidate of fewer than two models, the mean with
-            it is the mean without it plus the average increase over all candidates.
+        phi: Log-odds of the observed model.
+        shadows: Log-odds of all shadow models.
+        saw: (S, N) whether a model was trained on a candidate. For a candidate that fewer than two models were trained on,
+            the mean with it is the mean without it plus the average increase over all candidates.
     """
     means, spreads = [], []
-    for which in (~saw, saw):
-        count = which.sum(0)
-        mean = (shadows * which).sum(0) / count.clamp_min(1)
-        rest = (shadows - mean) * which * (count > 1)
+    for mask in (~saw, saw):
+        counts = mask.sum(0)
+        mean = (shadows * mask).sum(0) / counts.clamp_min(1)
+        residuals = (shadows - mean) * mask * (counts > 1)
         means.append(mean)
-        spreads.append(_spread(rest, (count - 1).clamp_min(0), int(count.min())))
-    out, inside = means
-    seen = saw.sum(0) > 1
-    added = ((shadows - out) * saw).sum() / saw.sum().clamp_min(1)
-    inside = torch.where(seen, inside, out + added)
-    spread_in = spreads[1] if bool(seen.any()) else spreads[0]
-    return _log_normal(phi, inside, spread_in) - _log_normal(phi, out, spreads[0])
+        spreads.append(_spread(residuals, (counts - 1).clamp_min(0), int(counts.min())))
+    mean_out, mean_in = means
+    has_several = saw.sum(0) > 1
+    mean_increase = ((shadows - mean_out) * saw).sum() / saw.sum().clamp_min(1)
+    mean_in = torch.where(has_several, mean_in, mean_out + mean_increase)
+    spread_in = spreads[1] if bool(has_several.any()) else spreads[0]
+    return _log_normal(phi, mean_in, spread_in) - _log_normal(phi, mean_out, spreads[0])
 
 
-def rmia(
-    membership_candidates: Tensor, out: Tensor, others: Tensor, out_others: Tensor, gamma: float, a: float
-) -> Tensor:
-    """Share (N,) of others z with [P(x|f) / P(x)] / [P(z|f) / P(z)] >= gamma, P(x) = ((1 + a) P_out(x) + 1 - a) / 2.
+def rmia(candidates: Tensor, out: Tensor, public: Tensor, out_public: Tensor, gamma: float, a: float) -> Tensor:
+    """Share (N,) of public images z with [P(x|f) / P(x)] / [P(z|f) / P(z)] >= gamma, P(x) = ((1 + a) P_out(x) + 1 - a) / 2.
 
     Args:
-        membership_candidates: P(x|f) (N,): the target model's probability of each membership candidate's label.
+        candidates: P(x|f) (N,): the observed model's probability of each candidate's label.
         out: P_out(x) (N,): its mean over models trained without the candidate.
-        others: P(z|f) (M,) of public images.
-        out_others: P_out(z) (M,).
+        public: P(z|f) (M,): the same of public images.
+        out_public: P_out(z) (M,): the same of public images.
         gamma: Threshold of the likelihood ratio.
         a: Slope that extrapolates from P_out to the mean of models with and without the candidate; fixed beforehand.
     """
-    ratio = membership_candidates / (((1 + a) * out + 1 - a) / 2)
-    ratio_others = others / (((1 + a) * out_others + 1 - a) / 2)
-    return (ratio[:, None] >= gamma * ratio_others).double().mean(1)
+    ratio = candidates / (((1 + a) * out + 1 - a) / 2)
+    public_ratio = public / (((1 + a) * out_public + 1 - a) / 2)
+    return (ratio[:, None] >= gamma * public_ratio).double().mean(1)
 
 
-def _spread(rest: Tensor, freedom: Tensor | int, shadows: int) -> Tensor:
-    """Standard deviation (N,) of residuals (S, N): per candidate where shadow models are many, else pooled."""
-    free = torch.as_tensor(freedom, dtype=torch.float64).expand(rest.shape[1])
-    squared = rest.square().sum(0)
-    if shadows < _ENOUGH:
-        squared, free = squared.sum(), free.sum()
-    return (squared / free.clamp_min(1)).sqrt().clamp_min(_LEAST).expand(rest.shape[1])
+def _spread(residuals: Tensor, degrees_of_freedom: Tensor | int, shadows: int) -> Tensor:
+    """Standard deviation (N,) of residuals (S, N): of each candidate where shadow models are many, else pooled."""
+    degrees = torch.as_tensor(degrees_of_freedom, dtype=torch.float64).expand(residuals.shape[1])
+    squares = residuals.square().sum(0)
+    if shadows < _MIN_SHADOWS:
+        squares, degrees = squares.sum(), degrees.sum()
+    return (squares / degrees.clamp_min(1)).sqrt().clamp_min(_MIN_DEVIATION).expand(residuals.shape[1])
 
 
 def _log_normal(value: Tensor, mean: Tensor, spread: Tensor) -> Tensor:

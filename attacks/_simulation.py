@@ -1,4 +1,4 @@
-"""Artifacts that an adversary simulates from auxiliary images: of single images, of groups, and of whole clients.
+"""Simulates artifacts from an adversary's auxiliary images: of single images, of groups, and of clients.
 
 Where BatchNorm's batch statistics normalise the features, an image's style depends on the other images of its batch. An
 adversary does not have those images; it normalises by public images of a domain instead (`frames`).
@@ -25,8 +25,8 @@ from ._batchnorm import BATCH_SIZE, bn_layers, layer_inputs
 ALPHAS = (0.5, 2.0, 10.0, 100.0)
 
 
-def _starts(domains: Sequence[Domain]) -> Tensor:
-    """(D + 1,): where each domain's images begin among all, and their number."""
+def _domain_starts(domains: Sequence[Domain]) -> Tensor:
+    """(D + 1,): the position of each domain's first image among all images, and the number of images."""
     return torch.tensor([0, *(len(domain) for domain in domains)]).cumsum(0)
 
 
@@ -36,7 +36,7 @@ class Vectors:
 
     Attributes:
         inputs: (M, D) vectors of the artifacts (`Adversary.vector`).
-        sizes: (M,) number of images of each.
+        sizes: (M,) number of images of each artifact.
     """
 
     inputs: Tensor
@@ -49,8 +49,8 @@ class Vectors:
 
     def nearest_sizes(self, n_images: Tensor) -> Tensor:
         """(N,): the simulated sizes nearest to these numbers of images (N,)."""
-        known = self.sizes.unique()
-        nearest: Tensor = known[(n_images[:, None] - known[None, :]).abs().argmin(1)]
+        simulated_sizes = self.sizes.unique()
+        nearest: Tensor = simulated_sizes[(n_images[:, None] - simulated_sizes[None, :]).abs().argmin(1)]
         return nearest
 
 
@@ -65,8 +65,8 @@ class SimulatedArtifacts(Vectors):
     """Simulated artifacts with their images.
 
     Attributes:
-        members: By artifact, indices into `images` of its images.
-        images, labels, domains: Of all auxiliary images, concatenated.
+        members: For each artifact, the indices of its images in `images`.
+        images, labels, domains: All auxiliary images, with their labels and domain numbers.
     """
 
     members: Sequence[Tensor]
@@ -87,12 +87,12 @@ def simulate(adversary: Adversary, per_size: int, received_model: ModelState | N
     images are used.
     """
     domains, (images, labels) = adversary.practice, adversary.practice_images
-    every = -(-len(images) // per_size) if adversary.expensive else 1
-    single = torch.arange(len(images) if 1 in adversary.sizes else 0)[::every, None]
+    step = -(-len(images) // per_size) if adversary.expensive else 1
+    single = torch.arange(len(images) if 1 in adversary.sizes else 0)[::step, None]
     of_domain = torch.cat([torch.full((len(domain),), d) for d, domain in enumerate(domains)])
-    start = _starts(domains)
+    start = _domain_starts(domains)
 
-    def made(index: Tensor, rng: torch.Generator) -> Tensor:
+    def simulated_vector(index: Tensor, rng: torch.Generator) -> Tensor:
         d = int(of_domain[index[0]])
         return adversary.vector(
             adversary.simulate(domains[d].images, domains[d].labels, index - start[d], rng, received_model),
@@ -100,16 +100,18 @@ def simulate(adversary: Adversary, per_size: int, received_model: ModelState | N
         )
 
     def singles() -> list[Tensor]:
-        own = generator(adversary.seed, 17)
-        return [made(index, own) for index in single]
+        rng = generator(adversary.seed, 17)
+        return [simulated_vector(index, rng) for index in single]
 
     def group(size: int, turn: int) -> tuple[Tensor, Tensor]:
         rng, d = generator(adversary.seed, 23, size, turn), turn % len(domains)
         index = start[d] + torch.randperm(len(domains[d]), generator=rng)[:size]
-        return index, made(index, rng)
+        return index, simulated_vector(index, rng)
 
-    wanted = [(size, turn) for size in adversary.sizes if size > 1 for turn in range(per_size)]
-    groups = [adversary.cache.get((simulate, *which, received_model), partial(group, *which)) for which in wanted]
+    requests = [(size, turn) for size in adversary.sizes if size > 1 for turn in range(per_size)]
+    groups = [
+        adversary.cache.get((simulate, *request, received_model), partial(group, *request)) for request in requests
+    ]
     members = [*single, *(index for index, _ in groups)]
     inputs = [
         *adversary.cache.get((simulate, len(single), received_model), singles),
@@ -128,8 +130,8 @@ def single_image_styles(
     images of a batch do not change them, and the means of several images are averages.
 
     Args:
-        adversary: Of styles, or of recomputed BatchNorm statistics.
-        images: Any.
+        adversary: An adversary that observes styles, or recomputed BatchNorm statistics.
+        images: Any images.
         received_model: The model that statistics are computed under; None for styles.
         among: For styles that clients compute jointly: images of a client, in whose batches each of `images` is placed.
     """
@@ -151,7 +153,7 @@ class Frame:
     """Computes styles under one normalisation, with those of public images as reference.
 
     Attributes:
-        adversary: Who computes.
+        adversary: The adversary that computes them.
         received_model: The model that statistics are computed under; None for styles.
         among: The images by which all are normalised; None where each is normalised by itself.
         public_styles: (P, D) of the frame's public images.
@@ -175,8 +177,8 @@ class Frame:
 def frames(
     adversary: Adversary, n: int, received_model: ModelState | None = None, looks: int | None = None
 ) -> Sequence[Frame]:
-    """The possible normalisations of artifacts of n images: one if they do not depend on other images, else one for each
-    domain held, and for the other looks to practise on, at most `looks` of them.
+    """The possible normalisations of artifacts of n images: a single frame if they do not depend on other images, else a frame
+    for each public domain, and for at most `looks` of the restyled domains.
     """
     domains = adversary.practice
     if n == 1 or not adversary.uses_batch_statistics:
@@ -189,8 +191,13 @@ def frames(
             )
         ]
     return [
-        Frame(adversary, received_model, d.images, single_image_styles(adversary, d.images, received_model, d.images))
-        for d in domains[: None if looks is None else len(adversary.domains) + looks]
+        Frame(
+            adversary,
+            received_model,
+            domain.images,
+            single_image_styles(adversary, domain.images, received_model, domain.images),
+        )
+        for domain in domains[: None if looks is None else len(adversary.domains) + looks]
     ]
 
 
@@ -200,7 +207,7 @@ class SimulatedClient:
 
     Attributes:
         vector: (D,) of its artifact (`Adversary.vector`).
-        shares: (K,) of each label among its images.
+        shares: (K,) share of each label among its images.
         domain: Index of the auxiliary domain of its images.
         members: (m,) indices of its images among the practice images, as in `SimulatedArtifacts`.
     """
@@ -215,8 +222,8 @@ ReceivedModels = tuple[ModelState | None, ...]
 
 
 def received_models(observations: Sequence[Observation]) -> ReceivedModels:
-    """The distinct models that the senders received: one, but where each client has a model of its own."""
-    return tuple({id(one.received_model): one.received_model for one in observations}.values())
+    """The distinct models that the senders received: a single model, unless each client has a personal model."""
+    return tuple({id(observation.received_model): observation.received_model for observation in observations}.values())
 
 
 def simulated(
@@ -224,37 +231,40 @@ def simulated(
 ) -> list[SimulatedClient]:
     """Simulates `count` clients of `size` images each, each from one of the received models, defense included.
 
-    Each draws its images from one domain, the domains taking turns, and its label distribution from a Dirichlet, whose
-    concentration is one of `alphas` in turn, since the clients' label skew is unknown. Joint artifacts are simulated in
-    one federation.
+    Each client draws its images from one domain, the domains taking turns, and its label distribution from a Dirichlet
+    distribution, whose concentration is each of `alphas` in turn, since the clients' label skew is unknown. Artifacts that
+    need all clients are simulated in a single federation.
     """
     domains = adversary.practice
-    start = _starts(domains)
+    start = _domain_starts(domains)
 
-    def drawn(turn: int) -> tuple[int, Tensor, torch.Generator]:
+    def draw_client(turn: int) -> tuple[int, Tensor, torch.Generator]:
         rng = generator(adversary.seed, 16, size, turn)
         d, alpha = turn % len(domains), alphas[turn % len(alphas)]
         return d, skewed(domains[d], adversary.classes, size, alpha, rng), rng
 
-    def made(turns: Sequence[int]) -> list[SimulatedClient]:
-        parties, rng = [drawn(turn) for turn in turns], generator(adversary.seed, 48, size, turns[0])
+    def simulate_clients(turns: Sequence[int]) -> list[SimulatedClient]:
+        clients, rng = [draw_client(turn) for turn in turns], generator(adversary.seed, 48, size, turns[0])
         received_model = received[int(torch.randint(len(received), (), generator=rng))]
         artifacts = adversary.simulate_jointly(
-            [(domains[d], index) for d, index, _ in parties], parties[0][2], received_model
+            [(domains[d], index) for d, index, _ in clients], clients[0][2], received_model
         )
         return [
             SimulatedClient(
                 adversary.vector(artifact, received_model),
-                domains[d].labels[i].bincount(minlength=adversary.classes) / len(i),
+                domains[d].labels[index].bincount(minlength=adversary.classes) / len(index),
                 d,
-                start[d] + i,
+                start[d] + index,
             )
-            for artifact, (d, i, _) in zip(artifacts, parties, strict=True)
+            for artifact, (d, index, _) in zip(artifacts, clients, strict=True)
         ]
 
-    every = [tuple(range(count))] if adversary.needs_all_clients else [(turn,) for turn in range(count)]
-    learned = [adversary.cache.get((simulated, size, turns, alphas, received), partial(made, turns)) for turns in every]
-    return [client for clients in learned for client in clients]
+    groups = [tuple(range(count))] if adversary.needs_all_clients else [(turn,) for turn in range(count)]
+    cached = [
+        adversary.cache.get((simulated, size, turns, alphas, received), partial(simulate_clients, turns))
+        for turns in groups
+    ]
+    return [client for clients in cached for client in clients]
 
 
 def skewed(domain: Domain, classes: int, size: int, alpha: float, rng: torch.Generator) -> Tensor:
@@ -270,13 +280,13 @@ def nearest_size(adversary: Adversary, observation: Observation) -> int:
 
 
 def simulated_by_domain(adversary: Adversary, per_size: int, received: ReceivedModels) -> tuple[Vectors, Tensor]:
-    """Artifacts of every size and the domain (M,) of each; expensive ones are those clients that other attacks share."""
+    """Artifacts of every size, and their domains (M,); expensive artifacts are the `simulated` clients, shared by attacks."""
     if not adversary.expensive:
         artifacts = simulate(adversary, per_size)
         return artifacts, artifacts.of_artifacts
-    clients = [(c, size) for size in adversary.sizes for c in simulated(adversary, size, per_size, received)]
-    inputs, sizes = torch.stack([c.vector for c, _ in clients]), torch.tensor([size for _, size in clients])
-    return Vectors(inputs, sizes), torch.tensor([c.domain for c, _ in clients])
+    clients = [(client, size) for size in adversary.sizes for client in simulated(adversary, size, per_size, received)]
+    inputs, sizes = torch.stack([client.vector for client, _ in clients]), torch.tensor([size for _, size in clients])
+    return Vectors(inputs, sizes), torch.tensor([client.domain for client, _ in clients])
 
 
 def probe(simulated: Vectors, labels: Tensor, vectors: Tensor, n_images: Tensor, classes: int) -> Tensor:
@@ -284,15 +294,15 @@ def probe(simulated: Vectors, labels: Tensor, vectors: Tensor, n_images: Tensor,
 
     Args:
         simulated: Training artifacts.
-        labels: (P,) of the training artifacts.
+        labels: (P,) labels of the training artifacts.
         vectors: (M, D) vectors of the observed artifacts.
-        n_images: (M,) how many images each contains; those of the nearest simulated size are learned from.
+        n_images: (M,) number of images of each; training artifacts of the nearest size are used.
         classes: Number of labels.
     """
     inputs, vectors = simulated.standardised(simulated.inputs), simulated.standardised(vectors)
     nearest = simulated.nearest_sizes(n_images)
-    found = torch.empty(len(vectors), classes)
+    log_probabilities = torch.empty(len(vectors), classes)
     for size in nearest.unique().tolist():
-        learn, some = simulated.sizes == size, nearest == size
-        found[some] = discriminant(inputs[learn], labels[learn], vectors[some], classes)
-    return found
+        training, selected = simulated.sizes == size, nearest == size
+        log_probabilities[selected] = discriminant(inputs[training], labels[training], vectors[selected], classes)
+    return log_probabilities

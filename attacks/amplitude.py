@@ -24,15 +24,17 @@ from fdgpriv.tasks.task import Predictions
 from fdgpriv.utils.fields import PositiveInt
 
 BETA = 0.9  # feedback of hybrid input-output
-_LAST = 0.25  # share of the steps, at the end, that are error reduction
+_REDUCTION_SHARE = 0.25  # of the steps, at the end: error reduction
 
 
 class UnplacedImages(Images):
-    """Image reconstruction where the artifact does not determine position and orientation; also scores the best alignment."""
+    """Image reconstruction from an artifact that reveals neither position nor orientation; also scores the best alignment."""
 
     def details(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Tensor]:
-        moved = torch.stack([_aligned(p, t) for p, t in zip(predictions, truths, strict=True)])
-        return {**super().details(predictions, truths), "psnr_aligned": moved}
+        aligned_psnr = torch.stack(
+            [_aligned(prediction, truth) for prediction, truth in zip(predictions, truths, strict=True)]
+        )
+        return {**super().details(predictions, truths), "psnr_aligned": aligned_psnr}
 
 
 @dataclass(frozen=True)
@@ -69,38 +71,44 @@ class Amplitude(Attack):
         amplitudes = torch.fft.fft2(images).abs()
         roots = amplitudes.sqrt().flatten(1)
         predictions = [
-            self._reconstruction(_amplitude(one) / adversary.surviving_share(one.n_images, _flat), images, roots, rng)
-            for one in observations
+            self._reconstruction(
+                _amplitude(observation) / adversary.surviving_share(observation.n_images, _amplitude_vector),
+                images,
+                roots,
+                rng,
+            )
+            for observation in observations
         ]
         return Predictions(
             predictions, {"unconditional": [self._reconstruction(amplitudes.mean(0), images, roots, rng)]}
         )
 
-    def _reconstruction(self, amplitude: Tensor, images: Tensor, roots: Tensor, rng: torch.Generator) -> Tensor:
+    def _reconstruction(self, amplitude: Tensor, public_images: Tensor, roots: Tensor, rng: torch.Generator) -> Tensor:
         """Reconstructs an image (3, H, W) with this amplitude spectrum.
 
         Args:
             amplitude: (3, H, W).
-            images: Public images (N, 3, H, W).
+            public_images: (N, 3, H, W).
             roots: (N, 3HW) square roots of the public images' amplitudes.
             rng: Draws the noise to start from.
         """
         if self.start == "noise":
             start = torch.rand(self.restarts, *amplitude.shape, generator=rng)
-            found = retrieved(amplitude, start, self.steps)
-            return found[int(residual(amplitude, found).argmin())]
+            images = retrieved(amplitude, start, self.steps)
+            return images[int(residual(amplitude, images).argmin())]
         distance = (roots - amplitude.sqrt().flatten()).square().sum(1)
-        nearest = distance.topk(min(self.restarts, len(images)), largest=False).indices
-        return reduced(amplitude, images[nearest], self.steps).mean(0)
+        nearest = distance.topk(min(self.restarts, len(public_images)), largest=False).indices
+        return reduced(amplitude, public_images[nearest], self.steps).mean(0)
 
 
-def _flat(artifact: Artifact) -> Tensor:
+def _amplitude_vector(artifact: Artifact) -> Tensor:
+    """The amplitudes of an artifact (3HW,)."""
     assert isinstance(artifact, AmplitudeSpectrum)
     return artifact.amplitude.flatten()
 
 
 def _amplitude(observation: Observation) -> Tensor:
-    """The observed amplitudes (3, H, W), noise below 0 cut off."""
+    """The observed amplitudes (3, H, W), with values below 0, which noise causes, set to 0."""
     assert isinstance(observation.artifact, AmplitudeSpectrum)
     return observation.artifact.amplitude.clamp_min(0)
 
@@ -113,12 +121,12 @@ def _aligned(prediction: Prediction, truth: GroundTruth) -> Tensor:
 
 def retrieved(amplitude: Tensor, start: Tensor, steps: int) -> Tensor:
     """Images (R, 3, H, W) in [0, 1] that approximate amplitudes (3, H, W), from `start` by hybrid input-output."""
-    image, last = start, int(_LAST * steps)
-    for _ in range(steps - last):
-        drawn = projected(amplitude, image)
-        allowed = drawn.clamp(0, 1)
-        image = torch.where(drawn == allowed, drawn, image - BETA * (drawn - allowed))
-    return reduced(amplitude, image, last)
+    image, last_steps = start, int(_REDUCTION_SHARE * steps)
+    for _ in range(steps - last_steps):
+        projection = projected(amplitude, image)
+        clipped = projection.clamp(0, 1)
+        image = torch.where(projection == clipped, projection, image - BETA * (projection - clipped))
+    return reduced(amplitude, image, last_steps)
 
 
 def reduced(amplitude: Tensor, start: Tensor, steps: int) -> Tensor:
@@ -132,12 +140,12 @@ def reduced(amplitude: Tensor, start: Tensor, steps: int) -> Tensor:
 def projected(amplitude: Tensor, image: Tensor) -> Tensor:
     """The real image (R, 3, H, W) with these amplitudes and the phases of `image`; its values may leave [0, 1]."""
     spectrum = torch.polar(amplitude.expand_as(image).contiguous(), torch.fft.fft2(image).angle())
-    made: Tensor = torch.fft.ifft2(spectrum).real
-    return made
+    projection: Tensor = torch.fft.ifft2(spectrum).real
+    return projection
 
 
 def residual(amplitude: Tensor, images: Tensor) -> Tensor:
-    """Relative distance (R,) between the amplitudes of images (R, 3, H, W) and those given."""
+    """Relative distance (R,) between the amplitudes of images (R, 3, H, W) and the given amplitudes."""
     difference = (torch.fft.fft2(images).abs() - amplitude).square().sum(dim=(1, 2, 3))
     relative: Tensor = difference / amplitude.square().sum(dim=(-3, -2, -1)).clamp_min(1e-12)
     return relative.sqrt()
@@ -145,10 +153,10 @@ def residual(amplitude: Tensor, images: Tensor) -> Tensor:
 
 def aligned_error(image: Tensor, truth: Tensor) -> Tensor:
     """The least mean squared error () of an image (3, H, W) over translations on the torus and rotation by 180 degrees."""
-    own = torch.fft.fft2(truth)
+    truth_spectrum = torch.fft.fft2(truth)
     best = torch.tensor(-torch.inf)
-    for turned in (image, image.flip(1, 2)):
-        overlap = torch.fft.ifft2(own * torch.fft.fft2(turned).conj()).real.sum(0)
+    for rotated in (image, image.flip(1, 2)):
+        overlap = torch.fft.ifft2(truth_spectrum * torch.fft.fft2(rotated).conj()).real.sum(0)
         best = torch.maximum(best, overlap.max())
     squares = image.square().sum() + truth.square().sum() - 2 * best
     return squares.clamp_min(0) / image.numel()

@@ -25,14 +25,14 @@ from fdgpriv.simulation.validation import ValidationSimulator
 from fdgpriv.tasks.client_size import SizeOfClient
 
 _COUNTER = STATISTICS[2]
-_MOST = 1 << 20  # largest client size considered
-_FINE = 1 << 10  # largest number of held-out images considered
-_ROUNDED = 2.0**-24  # twice the largest float32 rounding error of a number up to 1
+_MAX_SIZE = 1 << 20  # images of a client that are considered
+_MAX_HELD_OUT = 1 << 10  # held-out images that are considered
+_ROUNDING_ERROR = 2.0**-24  # twice the largest float32 rounding error of a number up to 1
 
 
 @dataclass(frozen=True)
 class ClientSize(Attack):
-    """Takes the number where it is shared, or bounds it by BatchNorm's counters or by accuracies.
+    """Reads the number of images where it is shared, or bounds it by BatchNorm's counters or by accuracies.
 
     A client with n images takes t = E floor(n / B) steps, or E where n < B, so that n is in [B t/E, B (t/E + 1)), from
     1 on where t = E. Of this interval the prediction is the number nearest to the typical client size, which is public.
@@ -53,7 +53,9 @@ class ClientSize(Attack):
         if not any(name.endswith(_COUNTER) for name in artifact.tensors()):
             return "no counter of BatchNorm crosses with the model"
         simulator = series.simulator
-        if isinstance(simulator, TrainingSimulator) and not _steps(simulator, artifact, series.received_model[client]):
+        if isinstance(simulator, TrainingSimulator) and not _counted_steps(
+            simulator, artifact, series.received_model[client]
+        ):
             return "the counters of BatchNorm stand still in training"
         return None
 
@@ -65,30 +67,30 @@ class ClientSize(Attack):
             return int(observation.artifact.count)
         if isinstance(observation.artifact, ValidationHistory):
             return self._by_accuracy(adversary, denominator(observation.artifact.accuracies.tolist()))
-        steps, seen = self._seen(adversary, observation)
-        if not seen:  # a batch of one image leaves the counters alone
+        steps, counted = self._counted_batches(adversary, observation)
+        if not counted:  # a batch of one image leaves the counters alone
             return 1
-        fewest, most = interval(steps, seen)
-        return min(max(adversary.typical, fewest), most)
+        smallest, largest = interval(steps, counted)
+        return min(max(adversary.typical, smallest), largest)
 
-    def _by_accuracy(self, adversary: Adversary, held: int) -> int:
-        """The client size nearest to the typical one, given `held` held-out images; the typical one where `held` is 0
-        (unknown).
+    def _by_accuracy(self, adversary: Adversary, n_held_out: int) -> int:
+        """The client size nearest to the typical one, given `n_held_out` held-out images; the typical size where
+        `n_held_out` is 0 (unknown).
         """
-        if not held:
+        if not n_held_out:
             return adversary.typical
         share = adversary.simulator(ValidationSimulator).federation.held_out
-        fewest, most = interval(lambda n: held_out(n, share), held)
-        return min(max(adversary.typical, fewest - held, 1), most - held)
+        smallest, largest = interval(lambda n: held_out(n, share), n_held_out)
+        return min(max(adversary.typical, smallest - n_held_out, 1), largest - n_held_out)
 
-    def _seen(self, adversary: Adversary, observation: Observation) -> tuple[Callable[[int], int], int]:
+    def _counted_batches(self, adversary: Adversary, observation: Observation) -> tuple[Callable[[int], int], int]:
         """The number of batches as a function of the number of images, and the number of batches that was counted."""
         if isinstance(observation.artifact, BatchNormStatistics):
             statistics = adversary.simulator(StatisticsSimulator)
             return statistics.batches, statistics.seen(observation.artifact)
         simulator = adversary.simulator(TrainingSimulator)
         assert observation.received_model is not None
-        return simulator.plain.steps, _steps(simulator, observation.artifact, observation.received_model)
+        return simulator.plain.steps, _counted_steps(simulator, observation.artifact, observation.received_model)
 
 
 def denominator(shares: Sequence[float]) -> int:
@@ -98,30 +100,30 @@ def denominator(shares: Sequence[float]) -> int:
     Fractions of denominators up to _FINE are farther apart than float32 rounds, so that each number has at most one,
     and m is the least common multiple of their denominators.
     """
-    found = [Fraction(share).limit_denominator(_FINE) for share in shares]
-    if any(abs(float(fraction) - share) > _ROUNDED for fraction, share in zip(found, shares, strict=True)):
+    fractions = [Fraction(share).limit_denominator(_MAX_HELD_OUT) for share in shares]
+    if any(abs(float(fraction) - share) > _ROUNDING_ERROR for fraction, share in zip(fractions, shares, strict=True)):
         return 0
-    least = math.lcm(*(fraction.denominator for fraction in found))
-    return least if least <= _FINE else 0
+    common = math.lcm(*(fraction.denominator for fraction in fractions))
+    return common if common <= _MAX_HELD_OUT else 0
 
 
-def interval(steps: Callable[[int], int], seen: int) -> tuple[int, int]:
-    """The least and the greatest number of images for which a client takes `seen` steps.
+def interval(steps: Callable[[int], int], counted: int) -> tuple[int, int]:
+    """The least and the greatest number of images for which a client takes `counted` steps.
 
-    Where no number gives exactly `seen` steps, both are the least number that gives more.
+    Where no number gives exactly `counted` steps, both are the least number that gives more.
 
     Args:
         steps: Number of steps as a function of the number of images; never decreases.
-        seen: At least 0.
+        counted: At least 0.
     """
-    fewest = _first(lambda n: steps(n) >= seen)
-    return fewest, max(fewest, _first(lambda n: steps(n) > seen) - 1)
+    smallest = _smallest(lambda n: steps(n) >= counted)
+    return smallest, max(smallest, _smallest(lambda n: steps(n) > counted) - 1)
 
 
-def _first(holds: Callable[[int], bool]) -> int:
+def _smallest(holds: Callable[[int], bool]) -> int:
     """The least number from 1 on for which the monotone predicate `holds` is true."""
     low, high = 0, 1
-    while not holds(high) and high < _MOST:
+    while not holds(high) and high < _MAX_SIZE:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
@@ -129,7 +131,7 @@ def _first(holds: Callable[[int], bool]) -> int:
     return high
 
 
-def _steps(
+def _counted_steps(
     simulator: TrainingSimulator, artifact: ModelState | ModelUpdate | object, received_model: ModelState
 ) -> int:
     """How many mini-batches the client trained on, by the median of its counters."""

@@ -29,7 +29,7 @@ from ._batchnorm import moment_distance, shares_statistics, watched
 from ._inversion import around, descend, total_variation
 from ._updates import Uploads, recomputed_statistics, uploads
 
-_TOGETHER = 64
+_BATCH_SIZE = 64
 ALL = 0
 
 
@@ -41,15 +41,15 @@ class DeepInversion(Attack):
     are inferred from them too. Where clients train, labels are inferred from the change of the last layer.
 
     Attributes:
-        layers: k, how many BatchNorm layers' statistics are matched: counted from the first for a positive k, from the
-            last for a negative k; 0 for all.
+        layers: Number k of BatchNorm layers whose statistics are matched: the first k for a positive k, the last for a
+            negative k, all for 0.
         sweep: Further values of k that are evaluated on single images, where the artifact is a model.
         steps: Steps of Adam.
         lr: Of the first step, in pixel values.
-        restarts: Random starts; the one with the least objective is kept.
+        restarts: Random starts; the result with the smallest objective is used.
         logits: Weight of the cross-entropy with the inferred labels.
         bn: Weight of the statistics.
-        first: Weight of the first layer among them.
+        first: Weight of the first layer among the statistics.
         tv: Weight of the total variation.
         prior: Weight of the squared distance from the prior image.
         coarse: The first half of the steps optimises at a resolution this many times lower.
@@ -85,7 +85,7 @@ class DeepInversion(Attack):
 
     def variants(self, kind: str) -> dict[str, Attack]:
         swept = self.sweep if kind == ModelState.kind else ()
-        return {_called(k): replace(self, layers=k) for k in (*swept, ALL)} if swept else {}
+        return {_variant_name(k): replace(self, layers=k) for k in (*swept, ALL)} if swept else {}
 
     def inapplicable(self, series: ArtifactSeries[Simulator]) -> str | None:
         if any(shares_statistics(artifact.tensors()) for artifact in series.wire.values()):
@@ -96,47 +96,49 @@ class DeepInversion(Attack):
         layers = slice(self.layers, None) if self.layers < 0 else slice(self.layers or None)
         if isinstance(observations[0].artifact, BatchNormStatistics):
             model = adversary.simulator(StatisticsSimulator, Capability.HAS_BN).network().eval()
-            given = recomputed_statistics(adversary, model, observations, self.most, layers)
+            upload_groups = recomputed_statistics(adversary, model, observations, self.most, layers)
         else:
             model = adversary.simulator(TrainingSimulator, Capability.HAS_BN).network().eval()
             adversary.threat.require(Capability.HAS_UPDATES)
-            given = uploads(adversary, model, observations, self.most, layers, self.simulations)
+            upload_groups = uploads(adversary, model, observations, self.most, layers, self.simulations)
         predictions: dict[int, Prediction] = {}
-        for found in given:
-            drawn = torch.cat(
+        for uploads_of_size in upload_groups:
+            reconstructions = torch.cat(
                 [
-                    self.inverted(model, found, some, rng)
-                    for some in torch.arange(len(found.places)).split(max(1, _TOGETHER // found.labels.shape[1]))
+                    self.inverted(model, uploads_of_size, batch, rng)
+                    for batch in torch.arange(len(uploads_of_size.indices)).split(
+                        max(1, _BATCH_SIZE // uploads_of_size.labels.shape[1])
+                    )
                 ]
             )
-            for place, images, shares in zip(found.places, drawn, found.shares, strict=True):
-                predictions[place] = Labelled.of(images, shares)
+            for i, images, shares in zip(uploads_of_size.indices, reconstructions, uploads_of_size.shares, strict=True):
+                predictions[i] = Labelled.of(images, shares)
         return Predictions([predictions[i] for i in range(len(observations))], set_size=self.most)
 
-    def inverted(self, model: nn.Module, found: Uploads, some: Tensor, rng: torch.Generator) -> Tensor:
-        """Reconstructs images (G, m, 3, H, W) of the uploads at `some` (G,); `model` holds the received model."""
-        moments = {name: (mean[some], variance[some]) for name, (mean, variance) in found.moments.items()}
-        labels, prior = found.labels[some], found.prior[some]
+    def inverted(self, model: nn.Module, group: Uploads, selected: Tensor, rng: torch.Generator) -> Tensor:
+        """Reconstructs images (G, m, 3, H, W) of the uploads at `selected` (G,); `model` holds the received model."""
+        moments = {name: (mean[selected], variance[selected]) for name, (mean, variance) in group.moments.items()}
+        labels, prior = group.labels[selected], group.prior[selected]
         groups, side = len(prior), prior.shape[-2:]
 
         def objective(images: Tensor) -> Tensor:
             batch = images.flatten(0, 1)
             batch = batch if batch.shape[-2:] == side else _resized(batch, side)
             loss = nn.functional.cross_entropy(model(batch), labels.flatten(), reduction="none")
-            far = (batch - prior.flatten(0, 1)).square().mean(dim=(1, 2, 3))
-            each = self.logits * loss + self.prior * far + self.tv * total_variation(batch)
-            value = each.view(groups, -1).mean(1)
+            squared_distance = (batch - prior.flatten(0, 1)).square().mean(dim=(1, 2, 3))
+            penalties = self.logits * loss + self.prior * squared_distance + self.tv * total_variation(batch)
+            value = penalties.view(groups, -1).mean(1)
             if moments:
-                value = value + self.bn * moment_distance(seen, moments, self.first)
+                value = value + self.bn * moment_distance(recorded, moments, self.first)
             return value
 
         starts = around(prior, self.restarts, rng)
         steps = self.steps
-        with watched(model, groups, found.own) as seen:
+        with watched(model, groups, group.batch_statistics) as recorded:
             if self.coarse > 1:
-                small = [nn.functional.avg_pool3d(begin, (1, self.coarse, self.coarse)) for begin in starts]
-                begun = descend(objective, small, -(-steps // 2), self.lr)
-                starts, steps = [_resized(begun.flatten(0, 1), side).unflatten(0, (groups, -1))], steps // 2
+                coarse_starts = [nn.functional.avg_pool3d(start, (1, self.coarse, self.coarse)) for start in starts]
+                coarse_images = descend(objective, coarse_starts, -(-steps // 2), self.lr)
+                starts, steps = [_resized(coarse_images.flatten(0, 1), side).unflatten(0, (groups, -1))], steps // 2
             return descend(objective, starts, steps, self.lr)
 
 
@@ -144,7 +146,7 @@ def _resized(images: Tensor, side: Sequence[int]) -> Tensor:
     return nn.functional.interpolate(images, list(side), mode="bilinear", align_corners=False)
 
 
-def _called(layers: int) -> str:
+def _variant_name(layers: int) -> str:
     if layers == ALL:
         return "k=all"
     return f"k={layers}" if layers > 0 else f"last={-layers}"

@@ -28,7 +28,7 @@ from fdgpriv.utils.seeds import generator
 
 from ._simulation import Vectors, probe, received_models, simulated_by_domain
 
-_CLIENTS = 1000  # of each size and domain, whose accuracies are simulated from those on single images
+_SIMULATED_CLIENTS = 1000  # of each size and domain, whose accuracies are simulated from those on single images
 
 
 @dataclass(frozen=True)
@@ -84,12 +84,12 @@ def accuracies_by_domain(adversary: Adversary, simulator: ValidationSimulator) -
     correct = adversary.cache.get(
         accuracies_by_domain, lambda: [simulator.correct(domain.images, domain.labels) for domain in adversary.domains]
     )
-    rng, rows, sizes, domains = generator(adversary.seed, 64), [], [], []
+    rng, accuracies, sizes, domains = generator(adversary.seed, 64), [], [], []
     for size in adversary.sizes:
         count = held_out_for(size, simulator.federation.held_out)
-        for d, of_images in enumerate(correct):
-            index = torch.randint(len(of_images), (_CLIENTS, count), generator=rng)
-            rows.append(of_images[index].mean(1))
-            sizes += [size] * _CLIENTS
-            domains += [d] * _CLIENTS
-    return Vectors(torch.cat(rows), torch.tensor(sizes)), torch.tensor(domains)
+        for d, correct_images in enumerate(correct):
+            index = torch.randint(len(correct_images), (_SIMULATED_CLIENTS, count), generator=rng)
+            accuracies.append(correct_images[index].mean(1))
+            sizes += [size] * _SIMULATED_CLIENTS
+            domains += [d] * _SIMULATED_CLIENTS
+    return Vectors(torch.cat(accuracies), torch.tensor(sizes)), torch.tensor(domains)

@@ -36,13 +36,15 @@ class ExactRecovery(Attack):
 def solved(artifact: object) -> Tensor:
     """(2, 2C): both values of each channel's mean and standard deviation."""
     assert isinstance(artifact, StyleStatistics)
-    some = len(artifact.mean_var) > 0
-    mean_var, std_var = (artifact.mean_var, artifact.std_var) if some else (artifact.mean * 0, artifact.std * 0)
+    has_variances = len(artifact.mean_var) > 0
+    mean_var, std_var = (
+        (artifact.mean_var, artifact.std_var) if has_variances else (artifact.mean * 0, artifact.std * 0)
+    )
     return torch.cat([two_values(artifact.mean, mean_var), two_values(artifact.std, std_var)], dim=1)
 
 
 def two_values(mean: Tensor, variance: Tensor) -> Tensor:
-    """The two values (2, C) with mean `mean` (C,) and biased variance `variance` (C,), the lower one first.
+    """The two values (2, C) with mean `mean` (C,) and biased variance `variance` (C,), the lower value first.
 
     They are mean -+ sqrt(variance): exact for one image (twice the same value) and for two, though which values of two
     channels belong to the same image stays unknown. For more images they only have the same moments.

@@ -26,28 +26,28 @@ from fdgpriv.utils.fields import PositiveFloat, PositiveInt, TwoOrMore
 
 from ._inversion import ImageRegression
 
-Loss = Literal["mse", "lpips", "mse+lpips"]
-Distance = Callable[[Tensor, Tensor], Tensor]
-_TOGETHER = 64  # images generated at once, so that they fit a CPU's cache
-_CHECKS = 8  # of a training, and one at its end
-_APART = 5  # steps, at least
+ReconstructionLoss = Literal["mse", "lpips", "mse+lpips"]
+ImageDistance = Callable[[Tensor, Tensor], Tensor]
+_BATCH_SIZE = 64  # images in one pass, which fit a CPU's cache
+_N_CHECKS = 8  # during a training; another check follows at its end
+_MIN_CHECK_INTERVAL = 5  # steps
 _PATIENCE = 2  # checks without progress that end a training
-_CHECKED_ON = 128  # artifacts held out, at most
+_MAX_CHECKED = 128  # held-out artifacts
 
 
 @dataclass(frozen=True)
 class Gan(Attack):
-    """Trains on artifacts simulated from its own images, defense included, then maps observed artifacts to images.
+    """Trains a generator on artifacts simulated from auxiliary images, defense included; maps observed artifacts to images.
 
     Attributes:
-        steps: Training steps of one generator, at most: it ends when artifacts left out are no longer drawn better.
+        steps: Largest number of training steps; training ends earlier when held-out artifacts no longer improve.
         batch_size: Artifacts in a step; half of them are of a single image.
-        lr: Of Adam, decayed to 0 by a cosine.
-        generator: ``fastgan`` as published, its widths times `width`; ``small``, a plain one that learns more in the same
-            time on a CPU.
-        width: Of ``fastgan``.
+        lr: Learning rate of Adam, decayed to 0 by a cosine.
+        generator: ``fastgan`` as published, its widths times `width`; or ``small``, a plain generator that learns more in
+            the same time on a CPU.
+        width: Factor of ``fastgan``'s widths.
         loss: mse, lpips, or mse+lpips.
-        regression: That the generator starts from: ``linear``, or ``rbf``, kernel ridge regression.
+        regression: The regression that the generator corrects: ``linear``, or ``rbf``, kernel ridge regression.
     """
 
     reads = (StyleStatistics, InterpolationStyle)
@@ -65,7 +65,7 @@ class Gan(Attack):
     lr: PositiveFloat = 2e-3
     generator: Literal["small", "fastgan"] = "small"
     width: PositiveFloat = 1 / 16
-    loss: Loss = "mse"
+    loss: ReconstructionLoss = "mse"
     regression: Literal["linear", "rbf"] = "rbf"
 
     def check(self, image_size: int) -> None:
@@ -75,14 +75,14 @@ class Gan(Attack):
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
         regression = ImageRegression.of(adversary, self.regression)
         network = self._trained(regression, adversary, rng)
-        drawn = _mapped(network, regression.simulated.standardised(adversary.vectors(observations))).clamp(0, 1)
-        some = torch.randint(len(regression.inputs), (3,), generator=rng)
-        own = list(_mapped(network, regression.inputs[some]).clamp(0, 1))
-        return Predictions(list(drawn), {"unconditional": own})
+        images = _images_of(network, regression.simulated.standardised(adversary.vectors(observations))).clamp(0, 1)
+        index = torch.randint(len(regression.inputs), (3,), generator=rng)
+        unconditional = list(_images_of(network, regression.inputs[index]).clamp(0, 1))
+        return Predictions(list(images), {"unconditional": unconditional})
 
     def _trained(self, regression: ImageRegression, adversary: Adversary, rng: torch.Generator) -> nn.Module:
-        """The regression and the correction, none included, that does best on simulated artifacts held out."""
-        simulated, inputs, expected = regression.simulated, regression.inputs, regression.left_out
+        """The regression with the correction, possibly 0, that is best on held-out simulated artifacts."""
+        simulated, inputs, predicted = regression.simulated, regression.inputs, regression.left_out
         generator = self._generator(inputs.shape[1], adversary.image_size, rng)
         network = _WarmStarted(regression, with_cpu_io(generator.to(adversary.device)))
         optimizer = torch.optim.Adam(network.generator.parameters(), self.lr, betas=(0.9, 0.99))
@@ -90,26 +90,28 @@ class Gan(Attack):
         loss = _distance(self.loss)
         held_out = _held_out(regression, rng)
         single, pooled = (
-            (kind & ~held_out).nonzero().flatten() for kind in (simulated.sizes == 1, simulated.sizes > 1)
+            (is_kind & ~held_out).nonzero().flatten() for is_kind in (simulated.sizes == 1, simulated.sizes > 1)
         )
 
         def truth(index: Tensor) -> Tensor:
-            return simulated.images[torch.stack([_one_of(simulated.members[i], rng) for i in index.tolist()])]
+            return simulated.images[torch.stack([_random_member(simulated.members[i], rng) for i in index.tolist()])]
 
-        checked = held_out.nonzero().flatten()
-        checked = checked[torch.randperm(len(checked), generator=rng)][:_CHECKED_ON]
-        vectors, start, true = inputs[checked], expected[checked], truth(checked)
+        checked_index = held_out.nonzero().flatten()
+        checked_index = checked_index[torch.randperm(len(checked_index), generator=rng)][:_MAX_CHECKED]
+        vectors, predictions, true_images = inputs[checked_index], predicted[checked_index], truth(checked_index)
         stopping = EarlyStopping(
-            network.generator, lambda: float(loss(start + _mapped(network.generator, vectors), true)), _PATIENCE
+            network.generator,
+            lambda: float(loss(predictions + _images_of(network.generator, vectors), true_images)),
+            _PATIENCE,
         )
-        every = max(_APART, self.steps // _CHECKS)
+        check_interval = max(_MIN_CHECK_INTERVAL, self.steps // _N_CHECKS)
         for step in range(1, self.steps + 1):
             index = _half_single(single, pooled, self.batch_size, rng)
             optimizer.zero_grad()
-            loss(expected[index] + network.generator(inputs[index], rng), truth(index)).backward()
+            loss(predicted[index] + network.generator(inputs[index], rng), truth(index)).backward()
             optimizer.step()
             schedule.step()
-            if (step % every == 0 or step == self.steps) and stopping.is_due():
+            if (step % check_interval == 0 or step == self.steps) and stopping.is_due():
                 break
         stopping.restore()
         return network.eval()
@@ -117,12 +119,12 @@ class Gan(Attack):
     def _generator(self, inputs: int, image_size: int, rng: torch.Generator) -> nn.Module:
         if self.generator == "fastgan":
             return Generator(inputs, image_size, rng=rng, width=self.width)
-        small = SmallGenerator(inputs, image_size, rng=rng)
-        return small.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]  # half the time
+        network = SmallGenerator(inputs, image_size, rng=rng)
+        return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]  # half the time
 
 
 def _held_out(regression: ImageRegression, rng: torch.Generator) -> Tensor:
-    """(M,) bool: a tenth of the simulated artifacts, or of their looks where observed ones will have yet another."""
+    """(M,) bool: a tenth of the simulated artifacts, or of their looks where observed artifacts have another look."""
     looks = regression.looks
     groups = torch.arange(len(regression.inputs)) if looks is None or len(looks.unique()) == 1 else looks
     order = groups.unique()
@@ -137,7 +139,7 @@ def _half_single(single: Tensor, pooled: Tensor, size: int, rng: torch.Generator
     return torch.cat([kind[torch.randint(len(kind), (share,), generator=rng)] for kind in kinds])
 
 
-def _one_of(members: Tensor, rng: torch.Generator) -> Tensor:
+def _random_member(members: Tensor, rng: torch.Generator) -> Tensor:
     return members[torch.randint(len(members), (), generator=rng)]
 
 
@@ -149,16 +151,16 @@ class _WarmStarted(nn.Module):
 
     Args:
         regression: Standardised vectors (B, D) to images (B, 3, H, W).
-        generator: The same; its last layer is set to 0, so that its initial correction is 0.
+        generator: Standardised vectors to corrections of images; its last layer is set to 0, so that these start at 0.
     """
 
     def __init__(self, regression: ImageRegression, generator: nn.Module) -> None:
         super().__init__()
         self.regression, self.generator = regression, generator
-        last = [module for module in generator.modules() if isinstance(module, nn.Conv2d)][-1]
-        nn.init.zeros_(last.weight)
-        if last.bias is not None:
-            nn.init.zeros_(last.bias)
+        last_convolution = [module for module in generator.modules() if isinstance(module, nn.Conv2d)][-1]
+        nn.init.zeros_(last_convolution.weight)
+        if last_convolution.bias is not None:
+            nn.init.zeros_(last_convolution.bias)
 
     def forward(self, z: Tensor) -> Tensor:
         correction: Tensor = self.generator(z, None)
@@ -166,25 +168,25 @@ class _WarmStarted(nn.Module):
 
 
 @torch.no_grad()
-def _mapped(network: nn.Module, inputs: Tensor) -> Tensor:
+def _images_of(network: nn.Module, inputs: Tensor) -> Tensor:
     """Images (M, 3, H, W), or corrections of images, for standardised vectors (M, D)."""
-    return torch.cat([network(part) for part in inputs.split(_TOGETHER)])
+    return torch.cat([network(part) for part in inputs.split(_BATCH_SIZE)])
 
 
-def _distance(name: Loss) -> Distance:
+def _distance(name: ReconstructionLoss) -> ImageDistance:
     """The loss called `name`: one number for images and truth (B, 3, H, W) near [0, 1].
 
-    The perceptual part compares features of the shipped style encoder for digits, of photographs too, and not of a network
-    that scores reconstructions.
+    The perceptual part compares features of the shipped style encoder for digits, also for photographs, and never features of
+    the network that scores reconstructions.
     """
     perceptual = None if name == "mse" else _style_encoder_distance()
 
     def loss(images: Tensor, truth: Tensor) -> Tensor:
-        squared = nn.functional.mse_loss(images, truth)
+        squared_error = nn.functional.mse_loss(images, truth)
         if perceptual is None:
-            return squared
-        look: Tensor = perceptual(2 * images - 1, 2 * truth - 1).mean()
-        return look if name == "lpips" else squared + look
+            return squared_error
+        perceptual_distance: Tensor = perceptual(2 * images - 1, 2 * truth - 1).mean()
+        return perceptual_distance if name == "lpips" else squared_error + perceptual_distance
 
     return loss
 

@@ -44,11 +44,11 @@ class GradientInversion(Attack):
     Attributes:
         steps: Steps of Adam.
         lr: Of the first step, in pixel values.
-        restarts: Random starts; the one with the least objective is kept.
+        restarts: Random starts; the result with the smallest objective is used.
         tv: Weight of the total variation.
-        prior: Weight of the squared distance from the prior image; by default that of `PRIORS` which draws images best from
-            simulated updates of as many images that were held back; of infinity, the prior image itself is drawn.
-        bn: Weight of the batch statistics that the buffers reveal; 0 where they are not known.
+        prior: Weight of the squared distance from the prior image; by default the weight of `PRIORS` that reconstructs
+            held-back images best from simulated updates of equally many images; infinity returns the prior image itself.
+        bn: Weight of the batch statistics that the buffers reveal; 0 if they are unknown.
         signed: Follow the gradient's sign only, as Geiping et al. do: better without `prior` and BatchNorm.
         unrolled: Steps of SGD on the whole batch that are differentiated through; 0 treats the update as one gradient.
         unrolled_lr: Of these steps.
@@ -88,52 +88,58 @@ class GradientInversion(Attack):
         for n, _, received_model in by_model_and_size(observations):
             if n not in priors:
                 weight = self.prior
-                priors[n] = self._chosen(adversary, model, received_model, n) if weight is None else weight
-        labelled: dict[int, Tensor] = {}
-        for found in self._read(adversary, model, observations):
-            drawn = self._drawn(model, found, priors[observations[found.places[0]].n_images], rng)
-            for place, images, shares in zip(found.places, drawn, found.shares, strict=True):
-                labelled[place] = Labelled.of(images, shares)
-        return Predictions([labelled[i] for i in range(len(observations))], set_size=self.most)
+                priors[n] = self._best_prior_weight(adversary, model, received_model, n) if weight is None else weight
+        predictions: dict[int, Tensor] = {}
+        for group in self._uploads(adversary, model, observations):
+            reconstructions = self._reconstructed(model, group, priors[observations[group.indices[0]].n_images], rng)
+            for i, images, shares in zip(group.indices, reconstructions, group.shares, strict=True):
+                predictions[i] = Labelled.of(images, shares)
+        return Predictions([predictions[i] for i in range(len(observations))], set_size=self.most)
 
-    def _read(self, adversary: Adversary, model: nn.Module, observations: Sequence[Observation]) -> Iterator[Uploads]:
+    def _uploads(
+        self, adversary: Adversary, model: nn.Module, observations: Sequence[Observation]
+    ) -> Iterator[Uploads]:
         layers = slice(None) if self.bn else slice(0)
         return uploads(adversary, model, observations, self.most, layers, self.simulations)
 
-    def _drawn(self, model: nn.Module, found: Uploads, prior: float, rng: torch.Generator) -> list[Tensor]:
+    def _reconstructed(self, model: nn.Module, group: Uploads, prior: float, rng: torch.Generator) -> list[Tensor]:
         """The images of each upload, at this weight of the prior images."""
         if prior == inf:
-            return list(found.prior)
-        drawn = []
-        for i, change in enumerate(found.changes):
-            moments = {name: (mean[i], variance[i]) for name, (mean, variance) in found.moments.items()}
-            update = change, found.labels[i], moments, found.prior[i]
-            drawn.append(self.inverted(model, *update, prior, found.own, rng))
-        return drawn
+            return list(group.prior)
+        reconstructions = []
+        for i, change in enumerate(group.changes):
+            moments = {name: (mean[i], variance[i]) for name, (mean, variance) in group.moments.items()}
+            update = change, group.labels[i], moments, group.prior[i]
+            reconstructions.append(self.inverted(model, *update, prior, group.batch_statistics, rng))
+        return reconstructions
 
-    def _chosen(self, adversary: Adversary, model: nn.Module, received_model: ModelState, n: int) -> float:
-        """The weight of the largest PSNR on images that were held back, n in each update; infinity where none were.
+    def _best_prior_weight(self, adversary: Adversary, model: nn.Module, received_model: ModelState, n: int) -> float:
+        """The prior weight with the largest PSNR on held-back images, n in each update; infinity where none are held back.
 
         The weights are tried in order, as long as the PSNR rises.
         """
 
-        def best() -> float:
-            none = torch.zeros(0, dtype=torch.int64)
-            made = held_back_updates(adversary, received_model, n)
-            seen = [Observation(update, n, none[None], none, received_model) for update, _, _ in made]
-            truth = [images for _, images, _ in made]
-            (found,) = self._read(adversary, model, seen)
-            chosen, most = inf, -inf
+        def choose() -> float:
+            no_candidates = torch.zeros(0, dtype=torch.int64)
+            held_back = held_back_updates(adversary, received_model, n)
+            observations = [
+                Observation(update, n, no_candidates[None], no_candidates, received_model) for update, _, _ in held_back
+            ]
+            truth = [images for _, images, _ in held_back]
+            (group,) = self._uploads(adversary, model, observations)
+            best, best_psnr = inf, -inf
             for prior in PRIORS:
-                drawn = self._drawn(model, found, prior, generator(adversary.seed, 55))
-                matched = [pairs(images, true) for images, true in zip(drawn, truth, strict=True)]
-                reached = float(torch.cat([psnr_per_image(*pair) for pair in matched]).mean())
-                if reached <= most:
+                reconstructions = self._reconstructed(model, group, prior, generator(adversary.seed, 55))
+                matched = [
+                    pairs(images, true_images) for images, true_images in zip(reconstructions, truth, strict=True)
+                ]
+                psnr = float(torch.cat([psnr_per_image(*pair) for pair in matched]).mean())
+                if psnr <= best_psnr:
                     break
-                chosen, most = prior, reached
-            return chosen
+                best, best_psnr = prior, psnr
+            return best
 
-        return adversary.cache.get((self, received_model, n), best) if adversary.held_back else inf
+        return adversary.cache.get((self, received_model, n), choose) if adversary.held_back else inf
 
     def inverted(
         self,
@@ -143,7 +149,7 @@ class GradientInversion(Attack):
         moments: Mapping[str, Moments],
         prior_images: Tensor,
         prior: float,
-        own: bool,
+        batch_statistics: bool,
         rng: torch.Generator,
     ) -> Tensor:
         """Reconstructs images (n, 3, H, W) with labels (n,) whose training step changes the model by `change`.
@@ -155,7 +161,7 @@ class GradientInversion(Attack):
             moments: By layer, the batch statistics that were shared, if any.
             prior_images: (n, 3, H, W) images to start near, the distance from which is penalised.
             prior: The penalty's weight.
-            own: Whether BatchNorm layers normalise by the batch's own statistics; else by their buffers.
+            batch_statistics: Whether BatchNorm layers normalise by the batch's statistics; else by their buffers.
             rng: Of the starts.
         """
         target = _flattened([change[name] for name, _ in model.named_parameters()]).to(device_of(model))
@@ -163,30 +169,33 @@ class GradientInversion(Attack):
 
         def objective(images: Tensor) -> Tensor:
             (batch,) = images
-            made = _flattened(self._change(model, batch, labels))
-            cosine = made @ target / (length * (made @ made + 1e-12).sqrt())
+            gradient = _flattened(self._change(model, batch, labels))
+            cosine = gradient @ target / (length * (gradient @ gradient + 1e-12).sqrt())
             value: Tensor = 1 - cosine.cpu() + self.tv * total_variation(batch).mean()
             if prior:
                 value = value + prior * (batch - prior_images).square().mean()
             if moments:
-                value = value + self.bn * moment_distance(seen, moments)[0]
+                value = value + self.bn * moment_distance(recorded, moments)[0]
             return value[None]
 
         starts = around(prior_images[None], self.restarts, rng)
-        with watched(model, 1, own) as seen:
+        with watched(model, 1, batch_statistics) as recorded:
             return descend(objective, starts, self.steps, self.lr, self.signed)[0]
 
     def _change(self, model: nn.Module, images: Tensor, labels: Tensor) -> list[Tensor]:
         """Initial minus trained parameters for a training on the images, in any unit, differentiable."""
-        begun: dict[str, Tensor] = dict(model.named_parameters())
-        now = begun
+        initial: dict[str, Tensor] = dict(model.named_parameters())
+        parameters = initial
         for _ in range(max(1, self.unrolled)):
-            loss = nn.functional.cross_entropy(functional_call(model, now, (images,)), labels)
-            slopes = torch.autograd.grad(loss, list(now.values()), create_graph=True)
+            loss = nn.functional.cross_entropy(functional_call(model, parameters, (images,)), labels)
+            gradients = torch.autograd.grad(loss, list(parameters.values()), create_graph=True)
             if not self.unrolled:
-                return list(slopes)
-            now = {name: now[name] - self.unrolled_lr * slope for name, slope in zip(now, slopes, strict=True)}
-        return [begun[name] - now[name] for name in now]
+                return list(gradients)
+            parameters = {
+                name: parameters[name] - self.unrolled_lr * gradient
+                for name, gradient in zip(parameters, gradients, strict=True)
+            }
+        return [initial[name] - parameters[name] for name in parameters]
 
 
 def _flattened(tensors: Sequence[Tensor]) -> Tensor:

@@ -23,8 +23,8 @@ from fdgpriv.utils.fields import TwoOrMore
 from ._membership import all_membership_candidates
 
 _RIDGE = 0.01  # times the mean variance of an axis, added to every variance
-_FINEST = 1e-6  # least variance of an axis, relative to the gradients' variance
-_WHOLE = 0.98  # share of their length that importances keep which no defense cuts
+_MIN_VARIANCE = 1e-6  # of an axis, relative to the gradients' variance
+_UNSHORTENED = 0.98  # relative length above which no defense shortens importances
 
 
 @dataclass(frozen=True)
@@ -63,70 +63,76 @@ class ImportanceMembership(Attack):
         self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator
     ) -> list[Prediction]:
         simulator = adversary.simulator(ImportanceSimulator)
-        some = [d.images[torch.randperm(len(d), generator=rng)[: self.public]] for d in adversary.domains if len(d)]
-        alike: dict[Hashable, list[int]] = {}
+        public_images = [
+            domain.images[torch.randperm(len(domain), generator=rng)[: self.public]]
+            for domain in adversary.domains
+            if len(domain)
+        ]
+        same_importances: dict[Hashable, list[int]] = {}
         for i, observation in enumerate(observations):  # group the observations of the same importances
-            alike.setdefault(identity(observation.sent), []).append(i)
+            same_importances.setdefault(identity(observation.sent), []).append(i)
         predictions: dict[int, Prediction] = {}
-        for places in alike.values():
-            group = [observations[i] for i in places]
+        for indices in same_importances.values():
+            group = [observations[i] for i in indices]
             index = all_membership_candidates(group)
             received_model = group[0].received_model
             assert received_model is not None
-            own, found = simulator.last(group[0].artifact), {}
-            of_model = partial(
+            importances, ratios = simulator.last(group[0].artifact), {}
+            gradients_of = partial(
                 simulator.last_layer_gradients, artifact=group[0].artifact, received_model=received_model
             )
             images, sizes = adversary.candidates[index], {observation.n_images for observation in group}
             if simulator.fresh_statistics:
-                gradients = {n: _gradients(of_model, some, images, n) for n in sizes}
+                gradients = {n: _gradients(gradients_of, public_images, images, n) for n in sizes}
             else:
-                gradients = dict.fromkeys(sizes, _gradients(of_model, some, images, None))
+                gradients = dict.fromkeys(sizes, _gradients(gradients_of, public_images, images, None))
             for n, (public, candidates) in gradients.items():
-                cut = adversary.surviving_share(n, simulator.last, received_model) < _WHOLE
-                simulated = Simulated(simulator, public, n, self.draws, rng, cut)
-                found[n] = simulated.log_ratio(own, candidates)
-            for i, observation in zip(places, group, strict=True):
-                predictions[i] = found[observation.n_images][
+                is_shortened = adversary.surviving_share(n, simulator.last, received_model) < _UNSHORTENED
+                simulated = SimulatedImportances(simulator, public, n, self.draws, rng, is_shortened)
+                ratios[n] = simulated.log_ratio(importances, candidates)
+            for i, observation in zip(indices, group, strict=True):
+                predictions[i] = ratios[observation.n_images][
                     torch.searchsorted(index, observation.membership_candidates)
                 ]
         return [predictions[i] for i in range(len(observations))]
 
 
 def _gradients(
-    of_model: Callable[..., Tensor], public: list[Tensor], candidates: Tensor, n: int | None
+    gradients_of: Callable[..., Tensor], public: list[Tensor], candidates: Tensor, n: int | None
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """By domain, the gradients of its public images and those of the candidates.
+    """By domain, the gradients of its public images and of the candidates.
 
     Args:
-        of_model: See `ImportanceSimulator.last_layer_gradients`.
-        public: By domain, images.
-        candidates: Images.
+        gradients_of: See `ImportanceSimulator.last_layer_gradients`.
+        public: By domain, its public images.
+        candidates: Candidate images.
         n: Number of public images for the BatchNorm statistics; None if these are not recomputed.
     """
 
-    def of(parts: list[Tensor], like: Tensor) -> list[Tensor]:
-        gradients = of_model(torch.cat(parts), like=like).nan_to_num(0.0, 1e6, -1e6)
+    def split_gradients(parts: list[Tensor], normalised_like: Tensor) -> list[Tensor]:
+        gradients = gradients_of(torch.cat(parts), like=normalised_like).nan_to_num(0.0, 1e6, -1e6)
         return list(gradients.split([len(part) for part in parts]))
 
     if n is None:
-        *by_domain, own = of([*public, candidates], candidates)
-        return by_domain, [own] * len(public)
-    both = [of([images, candidates], images[:n]) for images in public]
-    return [one for one, _ in both], [other for _, other in both]
+        *by_domain, candidate_gradients = split_gradients([*public, candidates], candidates)
+        return by_domain, [candidate_gradients] * len(public)
+    pairs = [split_gradients([images, candidates], images[:n]) for images in public]
+    return [public_gradients for public_gradients, _ in pairs], [
+        candidate_gradients for _, candidate_gradients in pairs
+    ]
 
 
-class Simulated:
-    """Distribution of the importances of simulated clients of n images, each drawn from one domain's public images.
+class SimulatedImportances:
+    """Distribution of the importances of simulated clients of n images, each client from the public images of one domain.
 
     Args:
         simulator: Pools per-image gradients into importances.
         public: By domain, gradients (P, D) of its images.
         n: Number of images of a client.
         draws: Number of clients of each domain.
-        rng: Of the draws.
-        cut: Whether the observed importances may have been shortened by a defense: they are then compared at the expected
-            length, where they are shorter.
+        rng: Draws the clients' images.
+        is_shortened: Whether a defense may have shortened the observed importances; where they are shorter than expected,
+            they are then compared at the expected length.
     """
 
     def __init__(
@@ -136,59 +142,72 @@ class Simulated:
         n: int,
         draws: int,
         rng: torch.Generator,
-        cut: bool = False,
+        is_shortened: bool = False,
     ) -> None:
-        self.simulator, self.n, self.cut = simulator, n, cut
+        self.simulator, self.n, self.is_shortened = simulator, n, is_shortened
         clients = [
             [gradients[torch.randint(len(gradients), (n,), generator=rng)] for _ in range(draws)]
             for gradients in public
         ]
-        pooled = torch.stack([torch.stack([simulator.pooled(one) for one in some]) for some in clients])
-        few, first = [some[: draws // 4] for some in clients], min(n, simulator.batch)
-        self.rest_of_batch = torch.stack([torch.stack([one[1:first].sum(0) for one in some]) for some in few])
+        importances = torch.stack(
+            [torch.stack([simulator.pooled(gradients) for gradients in of_domain]) for of_domain in clients]
+        )
+        client_subset, first_batch = [of_domain[: draws // 4] for of_domain in clients], min(n, simulator.batch)
+        self.rest_of_batch = torch.stack(
+            [torch.stack([gradients[1:first_batch].sum(0) for gradients in of_domain]) for of_domain in client_subset]
+        )
         self.later = torch.zeros_like(self.rest_of_batch)
-        if n > first:
-            later = torch.stack([torch.stack([simulator.pooled(one[first:]) for one in some]) for some in few])
-            self.later = (n - first) * later
-        self.without = pooled.mean(1)
-        rest = (pooled - self.without[:, None]).flatten(0, 1)
-        self.unit = rest.square().mean(0).sqrt().clamp_min(1e-12)
-        axes = torch.linalg.svd(rest / self.unit, full_matrices=False)
-        variance = axes.S.square() / len(rest)
+        if n > first_batch:
+            later = torch.stack(
+                [
+                    torch.stack([simulator.pooled(gradients[first_batch:]) for gradients in of_domain])
+                    for of_domain in client_subset
+                ]
+            )
+            self.later = (n - first_batch) * later
+        self.without = importances.mean(1)
+        deviations = (importances - self.without[:, None]).flatten(0, 1)
+        self.scale = deviations.square().mean(0).sqrt().clamp_min(1e-12)
+        axes = torch.linalg.svd(deviations / self.scale, full_matrices=False)
+        variance = axes.S.square() / len(deviations)
         variance = variance + _RIDGE * variance.mean()
         self.axes = axes.Vh.T
-        self.outside, self.inside = variance + _FINEST, variance * (n - 1) / n + _FINEST
+        self.variance_without, self.variance_with = variance + _MIN_VARIANCE, variance * (n - 1) / n + _MIN_VARIANCE
 
-    def log_ratio(self, own: Tensor, candidates: Sequence[Tensor]) -> Tensor:
-        """(N,): log-likelihood of the importances (D,) with each of N candidates among the n images, minus that without.
+    def log_ratio(self, importances: Tensor, candidates: Sequence[Tensor]) -> Tensor:
+        """(N,): log-likelihood of importances (D,) with each of N candidates among the n images, minus that without.
 
         Args:
-            own: The importances.
+            importances: (D,).
             candidates: By domain, gradients (N, D) of the candidates, under that domain's BatchNorm statistics.
         """
-        expected = self._with(candidates)
-        with_it = torch.stack([self._density(self._as_long(own, some) - some, self.inside) for some in expected])
-        without = self._density(self._as_long(own, self.without) - self.without, self.outside)
-        return with_it.logsumexp(0) - without.logsumexp(0)
+        expected = self._with_candidate(candidates)
+        with_candidate = torch.stack(
+            [self._density(self._lengthened(importances, mean) - mean, self.variance_with) for mean in expected]
+        )
+        without = self._density(self._lengthened(importances, self.without) - self.without, self.variance_without)
+        return with_candidate.logsumexp(0) - without.logsumexp(0)
 
-    def _as_long(self, own: Tensor, expected: Tensor) -> Tensor:
-        """The importances (D,), or where a defense may have cut them, (..., D) at least as long as expected ones (..., D)."""
-        if not self.cut:
-            return own
-        longer: Tensor = (expected.norm(dim=-1, keepdim=True) / own.norm().clamp_min(1e-12)).clamp_min(1)
-        return own * longer
+    def _lengthened(self, importances: Tensor, expected: Tensor) -> Tensor:
+        """The importances (D,); if a defense may have shortened them, scaled to at least the length of `expected` (..., D)."""
+        if not self.is_shortened:
+            return importances
+        factor: Tensor = (expected.norm(dim=-1, keepdim=True) / importances.norm().clamp_min(1e-12)).clamp_min(1)
+        return importances * factor
 
-    def _with(self, candidates: Sequence[Tensor]) -> list[Tensor]:
-        """By domain, the mean importances (N, D) of clients whose first batch contains the candidate of each gradient
+    def _with_candidate(self, candidates: Sequence[Tensor]) -> list[Tensor]:
+        """By domain, the mean importances (N, D) of clients whose first batch contains the candidate with each gradient
         (N, D).
         """
-        found = []
-        for rest_of_batch, later, own in zip(self.rest_of_batch, self.later, candidates, strict=True):
-            first = self.simulator.pooled((rest_of_batch[:, None] + own)[:, :, None])
-            found.append((first + later[:, None]).mean(0) / self.n)
-        return found
+        expected = []
+        for rest_of_batch, later, gradients in zip(self.rest_of_batch, self.later, candidates, strict=True):
+            first_batch = self.simulator.pooled((rest_of_batch[:, None] + gradients)[:, :, None])
+            expected.append((first_batch + later[:, None]).mean(0) / self.n)
+        return expected
 
-    def _density(self, rest: Tensor, variance: Tensor) -> Tensor:
+    def _density(self, differences: Tensor, variance: Tensor) -> Tensor:
         """Log-density (...) of differences (..., D), along the axes (D, R) with these variances (R,)."""
-        log: Tensor = -(((rest / self.unit) @ self.axes).square() / variance + variance.log()).sum(-1) / 2
-        return log
+        log_density: Tensor = (
+            -(((differences / self.scale) @ self.axes).square() / variance + variance.log()).sum(-1) / 2
+        )
+        return log_density

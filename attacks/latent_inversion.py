@@ -24,7 +24,7 @@ from fdgpriv.threat import Capability
 from fdgpriv.utils.fields import PositiveInt, TwoOrMore
 from fdgpriv.utils.seeds import generator
 
-from ._inversion import Regression, row_of_one
+from ._inversion import RowRegression, row_of_single_image
 from ._updates import labels_of
 
 
@@ -36,11 +36,11 @@ class LatentInversion(Attack):
     the mean of y_c - p_c. For one image their ratio is the latent, if the encoder does not change; the map from it to
     pixels is learned from heads of single public images, by kernel ridge regression. For many images the weights'
     change is a mean latent of each class, whose scale is estimated on a simulated client; a ridge regression decodes
-    latents. Class frequencies are unknown: equally many images are reconstructed of each.
+    latents. Class frequencies are unknown: equally many images of each class are reconstructed.
 
     Attributes:
-        latents: Of many images, from the ``weights``; or ``inverted`` from the head by the method's own synthesis
-            (LSI's stage 2), the mean of each class.
+        latents: The source of a class's mean latent, for many images: the ``weights``, or ``inverted`` from the head by the
+            method's own synthesis (LSI's stage 2).
         simulations: Heads of single public images to learn from; several of each where these are fewer.
         most: At most so many images are reconstructed for one client.
     """
@@ -62,28 +62,28 @@ class LatentInversion(Attack):
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
         simulator = adversary.simulator(HeadSimulator, Capability.HAS_UPDATES)
-        public: dict[int, PublicDecoder] = {}
+        decoders: dict[int, PublicDecoder] = {}
         predictions: list[Prediction] = []
         for observation in observations:
             assert observation.received_model is not None
-            if id(observation.received_model) not in public:
-                public[id(observation.received_model)] = PublicDecoder(
+            if id(observation.received_model) not in decoders:
+                decoders[id(observation.received_model)] = PublicDecoder(
                     adversary, simulator, observation.received_model, self.simulations, rng
                 )
-            known = public[id(observation.received_model)]
+            decoder = decoders[id(observation.received_model)]
             change = head_change(observation.artifact.tensors(), observation.received_model)
             if observation.n_images == 1:
-                predictions.append(known.image(_row_of_one(change)))
+                predictions.append(decoder.image(_row_of_single_image(change)))
             else:
                 count = min(self.most, observation.n_images)
                 labels = labels_of(torch.full((adversary.classes,), 1 / adversary.classes), count)
-                means = self._means(known, simulator, observation, change, rng)
-                predictions.append(known.images(means[labels]))
+                means = self._means(decoder, simulator, observation, change, rng)
+                predictions.append(decoder.images(means[labels]))
         return Predictions(predictions, set_size=self.most)
 
     def _means(
         self,
-        known: "PublicDecoder",
+        decoder: "PublicDecoder",
         simulator: HeadSimulator,
         observation: Observation,
         change: Mapping[str, Tensor],
@@ -91,22 +91,22 @@ class LatentInversion(Attack):
     ) -> Tensor:
         """The mean latent (K, p) of each class, in units of the head's statistics."""
         if self.latents == "weights":
-            return known.scale * change["linear.weight"]
+            return decoder.scale * change["linear.weight"]
         assert isinstance(observation.artifact, ClassifierHead)
         latents, labels = simulator.synthesised(observation.artifact, rng)
         head = observation.artifact.tensors()
-        normal = (latents - head["norm.running_mean"]) / (head["norm.running_var"] + 1e-5).sqrt()
-        return class_means(normal, labels, len(change["linear.weight"]))
+        normalised = (latents - head["norm.running_mean"]) / (head["norm.running_var"] + 1e-5).sqrt()
+        return class_means(normalised, labels, len(change["linear.weight"]))
 
 
 class PublicDecoder:
     """Decoders from heads to images, fitted on public images, for heads trained from one received model.
 
     Args:
-        adversary, simulator: What the adversary has.
-        received_model: The model.
-        simulations: Heads of single images to learn from, which are always the same.
-        rng: Of the simulated whole client.
+        adversary, simulator: The adversary with its public images, and its simulator of heads.
+        received_model: The model that the heads are trained from.
+        simulations: Number of heads of single images to learn from, which are always the same.
+        rng: Draws the simulated client of many images.
     """
 
     def __init__(
@@ -123,49 +123,51 @@ class PublicDecoder:
 
     def image(self, row: Tensor) -> Tensor:
         """Predicts an image (1, 3, H, W) in [0, 1] from the features `row` (D,) of a single-image head (`_row_of_one`)."""
-        return self._shaped(self._single(row[None]))
+        return self._to_images(self._single_image_regression(row[None]))
 
     def images(self, latents: Tensor) -> Tensor:
         """Decodes normalised latents (M, p) to images (M, 3, H, W) in [0, 1]."""
-        weight, bias, _ = self._many
-        return self._shaped(latents.clamp(-10, 10) @ weight.T + bias)
+        weight, bias, _ = self._latent_decoder
+        return self._to_images(latents.clamp(-10, 10) @ weight.T + bias)
 
     @property
     def scale(self) -> float:
         """Ratio of a class's mean latent to the change of the weights that it causes."""
-        return self._many[2]
+        return self._latent_decoder[2]
 
-    def _shaped(self, flat: Tensor) -> Tensor:
+    def _to_images(self, flat: Tensor) -> Tensor:
         return flat.view(-1, *self.pixels.shape[1:]).clamp(0, 1)
 
     @cached_property
-    def _single(self) -> Regression:
-        passes = -(-self.simulations // len(self.labels))  # heads of one image differ, as trainings do
+    def _single_image_regression(self) -> RowRegression:
+        n_passes = -(
+            -self.simulations // len(self.labels)
+        )  # heads of the same image differ, since trainings are random
         seed = self.adversary.seed
-        order = [torch.randperm(len(self.labels), generator=generator(seed, 52, turn)) for turn in range(passes)]
+        order = [torch.randperm(len(self.labels), generator=generator(seed, 52, turn)) for turn in range(n_passes)]
         index = torch.cat(order)[: self.simulations]
-        make = partial(self.adversary.simulate, self.pixels, self.labels)
-        heads = (make(i[None], generator(seed, 53, turn), self.received_model) for turn, i in enumerate(index))
-        rows = [_row_of_one(head_change(head.tensors(), self.received_model)) for head in heads]
-        return Regression(torch.stack(rows), self.pixels[index], index if passes > 1 else None)
+        simulate_head = partial(self.adversary.simulate, self.pixels, self.labels)
+        heads = (simulate_head(i[None], generator(seed, 53, turn), self.received_model) for turn, i in enumerate(index))
+        rows = [_row_of_single_image(head_change(head.tensors(), self.received_model)) for head in heads]
+        return RowRegression(torch.stack(rows), self.pixels[index], index if n_passes > 1 else None)
 
     @cached_property
-    def _many(self) -> tuple[Tensor, Tensor, float]:
+    def _latent_decoder(self) -> tuple[Tensor, Tensor, float]:
         index = torch.randperm(len(self.labels), generator=self.rng)[: self.adversary.typical]
-        held = ClientImages(self.pixels, self.labels, self.received_model)
-        head, model = self.simulator.trained(held, index, self.rng)
+        client = ClientImages(self.pixels, self.labels, self.received_model)
+        head, model = self.simulator.trained(client, index, self.rng)
         shared = self.simulator.defense.shared(head, self.rng, self.received_model)
         latents = latents_of(model, self.pixels)
-        normal = (latents - latents.mean(0)) / (latents.std(0) + 1e-6)
-        moved = head_change(shared.tensors(), self.received_model)["linear.weight"]
-        means = class_means(normal, self.labels, self.adversary.classes)
-        scale = float((moved * means).sum() / moved.square().sum().clamp_min(1e-12))
-        return *ridge_regression(normal, self.pixels), scale
+        normalised = (latents - latents.mean(0)) / (latents.std(0) + 1e-6)
+        weight_change = head_change(shared.tensors(), self.received_model)["linear.weight"]
+        means = class_means(normalised, self.labels, self.adversary.classes)
+        scale = float((weight_change * means).sum() / weight_change.square().sum().clamp_min(1e-12))
+        return *ridge_regression(normalised, self.pixels), scale
 
 
-def _row_of_one(change: Mapping[str, Tensor]) -> Tensor:
+def _row_of_single_image(change: Mapping[str, Tensor]) -> Tensor:
     """(p + K,): normalised latent and one-hot class of the only image that a head was trained on."""
-    return row_of_one(-change["linear.weight"], -change["linear.bias"])
+    return row_of_single_image(-change["linear.weight"], -change["linear.bias"])
 
 
 def class_means(latents: Tensor, labels: Tensor, classes: int) -> Tensor:

@@ -27,14 +27,14 @@ from ._simulation import Vectors, probe
 class Linkage(Attack):
     """Ranks the clients of earlier artifacts by how likely the observed one is from the same client.
 
-    Of several earlier rounds, whose artifacts it knows to be of the same clients, it takes a mean of standardised artifacts
-    (`remembered`). How much older rounds count is chosen by linking the latest of them with those before.
+    From several earlier rounds, whose artifacts are linked to clients, it takes a weighted mean of standardised artifacts
+    (`remembered`). The weight of older rounds is chosen by linking the latest earlier round with the rounds before it.
 
-    Of one earlier round: where artifacts of both rounds can be simulated, clients of public images practise: from them the
-    attack learns what in an artifact is its client's own, and scores by `log_odds`. Otherwise, or where practice shows it
-    to link more, artifacts of each round are standardised about their median and whitened along the principal axes of the
-    earlier ones, and the score is the cosine of the result (`likeness`): between rounds the model changes every client's
-    artifact mostly in the same way, and axes shared by all clients of a domain weigh no more than others.
+    With one earlier round whose artifacts can be simulated, the attack learns from simulated clients which part of an artifact
+    depends on its client, and scores by `log_odds`. Otherwise, or where the following score links more simulated clients,
+    artifacts of each round are standardised about their median and whitened along the principal axes of the earlier
+    artifacts, and the score is the cosine of the result (`likeness`): between rounds the model changes every client's artifact
+    mostly in the same way, and axes along which the domains differ weigh no more than others.
 
     The positive control is artifacts of the same clients simulated again, without defense.
 
@@ -65,31 +65,31 @@ class Linkage(Attack):
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
         received_model = observations[0].received_model
-        first = adversary.simulator(Simulator).in_first_round()  # type: ignore[type-abstract]
+        first_round = adversary.simulator(Simulator).in_first_round()  # type: ignore[type-abstract]
         # without practice, any model will do: subtracting the median removes it
-        origin = received_model if first is None else first.received_model
-        before = torch.stack([adversary.vector(artifact, origin) for artifact in adversary.earlier])
-        peers = torch.stack([adversary.vector(artifact, received_model) for artifact in adversary.latest])
-        now = adversary.vectors(observations)
-        if len(known := self.known_rounds(adversary)) > 1:
-            reference = remembered(known, best_decay(known))
-            return Predictions(list(likeness(now, reference)), {"mean_image": [-reference.square().sum(1)]})
-        ordinary = -standard(before).square().sum(1)
-        scores = likeness(now, before)
-        if first is not None:
+        origin = received_model if first_round is None else first_round.received_model
+        earlier = torch.stack([adversary.vector(artifact, origin) for artifact in adversary.earlier])
+        latest = torch.stack([adversary.vector(artifact, received_model) for artifact in adversary.latest])
+        observed = adversary.vectors(observations)
+        if len(rounds := self.known_rounds(adversary)) > 1:
+            reference = remembered(rounds, best_decay(rounds))
+            return Predictions(list(likeness(observed, reference)), {"mean_image": [-reference.square().sum(1)]})
+        typicality = -standard(earlier).square().sum(1)
+        scores = likeness(observed, earlier)
+        if first_round is not None:
             practice = adversary.cache.get(
-                (self, received_model), lambda: self.practised(adversary, first, received_model)
+                (self, received_model), lambda: self.practised(adversary, first_round, received_model)
             )
             if links_more(practice, classify):
-                scores = log_odds(now, before, practice, classify, peers)
-        return Predictions(list(scores), {"mean_image": [ordinary]})
+                scores = log_odds(observed, earlier, practice, classify, latest)
+        return Predictions(list(scores), {"mean_image": [typicality]})
 
     def known_rounds(self, adversary: Adversary) -> list[Tensor]:
-        """The standardised artifacts (N, D) of the same clients in each earlier round kept whole, the latest first."""
+        """The standardised artifacts (N, D) of the same clients in each earlier round recorded in full, the latest first."""
         rounds = []
         for recorded, artifacts in adversary.earlier_rounds:
             if recorded.whole:
-                # of any client: subtracting the median removes it
+                # the model of any client will do: subtracting the median removes it
                 origin = next(iter(recorded.received_models.values()), None)
                 rounds.append((recorded.simulator, origin, artifacts))
         return [
@@ -97,9 +97,9 @@ class Linkage(Attack):
             for simulator, origin, artifacts in reversed(rounds[-self.rounds :])
         ]
 
-    def practised(self, adversary: Adversary, first: InRound, received_model: ModelState | None) -> Practice:
-        """Artifacts of simulated clients in the last round and in the first."""
-        last = InRound(adversary.simulator(Simulator), received_model)  # type: ignore[type-abstract]
+    def practised(self, adversary: Adversary, first_round: InRound, received_model: ModelState | None) -> Practice:
+        """Artifacts of simulated clients in the last round and in the first round."""
+        last_round = InRound(adversary.simulator(Simulator), received_model)  # type: ignore[type-abstract]
         rng, rows, domains = generator(adversary.seed, 45), list[list[Tensor]](), list[int]()
         for turn in range(self.expensive_simulations if adversary.expensive else self.simulations):
             for d, domain in enumerate(adversary.domains):
@@ -110,15 +110,15 @@ class Linkage(Attack):
                         simulator.vector(
                             simulator.simulate(ClientImages(domain.images, domain.labels, model), index, rng), model
                         )
-                        for simulator, model in (last, first)
+                        for simulator, model in (last_round, first_round)
                     ]
                 )
                 domains.append(d)
-        now, before = (torch.stack(of_round) for of_round in zip(*rows, strict=True))
-        return Practice(now, before, torch.tensor(domains))
+        in_last, in_first = (torch.stack(artifacts) for artifacts in zip(*rows, strict=True))
+        return Practice(in_last, in_first, torch.tensor(domains))
 
 
-def classify(known: Tensor, domains: Tensor, rows: Tensor) -> Tensor:
-    """Log-probabilities (M, K) of the domains of artifacts (M, D), from simulated artifacts (S, D) of known domains."""
-    ones = torch.ones(len(known)), torch.ones(len(rows))
-    return probe(Vectors(known, ones[0]), domains, rows, ones[1], int(domains.max()) + 1)
+def classify(simulated: Tensor, domains: Tensor, observed: Tensor) -> Tensor:
+    """Log-probabilities (M, K) of the domains of observed artifacts (M, D), by simulated artifacts (S, D) of `domains` (S,)."""
+    sizes = torch.ones(len(simulated)), torch.ones(len(observed))
+    return probe(Vectors(simulated, sizes[0]), domains, observed, sizes[1], int(domains.max()) + 1)

@@ -1,4 +1,4 @@
-"""Membership: infers whether an image was trained on from a client's update or from the global model.
+"""Membership: infers from a client's update or from the global model whether an image was trained on.
 
 References: as in `_membership.py`.
 """
@@ -37,7 +37,7 @@ from ._membership import (
 )
 from ._shadow_models import Shadows, shadow_federations
 
-_PUBLIC = 100  # public images to evaluate the received model on, and for RMIA's comparison
+_PUBLIC = 100  # public images on which the received model is evaluated, and which RMIA compares with
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Membership(Attack):
 
 @dataclass(eq=False)
 class _Inference:
-    """Scores all observations of one adversary; caches what several have in common."""
+    """Scores all observations of one adversary; caches the computations that several observations share."""
 
     attack: Membership
     adversary: Adversary
@@ -125,10 +125,10 @@ class _Inference:
             *public,
             self.adversary.output_cache,
         )
-        self.of_all = isinstance(self.simulator, SharedModelSimulator)
+        self.is_global = isinstance(self.simulator, SharedModelSimulator)
         self.statistic = self.attack.statistic
         if self.statistic == "auto":
-            self.statistic = "loss" if self.of_all else "lira" if self.attack.online else "contribution"
+            self.statistic = "loss" if self.is_global else "lira" if self.attack.online else "contribution"
 
     def scores(self, observations: Sequence[Observation]) -> list[Prediction]:
         """A score (N,) of each observation's membership candidates."""
@@ -137,9 +137,9 @@ class _Inference:
         for observation in observations:
             by_start.setdefault(self._start(observation), []).append(observation)
             by_artifact.setdefault(identity(observation.sent), []).append(observation)
-        own_models = len({received_model for received_model, _ in by_start}) > 1
-        count = max(2, self.attack.shadows // 4) if own_models else self.attack.shadows
-        if self.statistic == "contribution" and self.attack.statistic == "auto" and own_models:
+        has_personal_models = len({received_model for received_model, _ in by_start}) > 1
+        count = max(2, self.attack.shadows // 4) if has_personal_models else self.attack.shadows
+        if self.statistic == "contribution" and self.attack.statistic == "auto" and has_personal_models:
             self.statistic = "lira"
         self.outputs.evaluate_received_models(observations)
         if self.statistic == "contribution":
@@ -147,107 +147,129 @@ class _Inference:
                 self.adversary, self._candidate_labels(observations), self.outputs, self.attack.rounds
             )
             return contributions.scores(observations)
-        if self.of_all and self.statistic in ("lira", "rmia"):
-            compared: dict[tuple[int, int], Logits | None] = dict.fromkeys(by_start, self._federations(observations))
-        else:
-            compared = {start: self._compared(some, count) for start, some in by_start.items()}
-        found: dict[Observation, Tensor] = {}
-        for some in by_artifact.values():
-            received_model = received_model_of(some[0])
-            model = self.simulator.after(some[0].artifact, received_model)
-            output = self.outputs.candidate_logits_of_artifact(
-                some[0].sent, model, some, received_model, self.statistic == "rmia"
+        if self.is_global and self.statistic in ("lira", "rmia"):
+            shadow_logits: dict[tuple[int, int], Logits | None] = dict.fromkeys(
+                by_start, self._of_federations(observations)
             )
-            found |= {one: self._score(one, output, compared[self._start(one)], count).nan_to_num(0.0) for one in some}
-        return [found[observation] for observation in observations]
+        else:
+            shadow_logits = {start: self._shadow_logits(group, count) for start, group in by_start.items()}
+        scores: dict[Observation, Tensor] = {}
+        for group in by_artifact.values():
+            received_model = received_model_of(group[0])
+            model = self.simulator.after(group[0].artifact, received_model)
+            output = self.outputs.candidate_logits_of_artifact(
+                group[0].sent, model, group, received_model, self.statistic == "rmia"
+            )
+            scores |= {
+                observation: self._score(
+                    observation, output, shadow_logits[self._start(observation)], count
+                ).nan_to_num(0.0)
+                for observation in group
+            }
+        return [scores[observation] for observation in observations]
 
     def _candidate_labels(self, observations: Sequence[Observation]) -> Tensor:
-        """Classes (P,) of all candidate images, by the received models, or where these are not trusted by other clients'."""
-        received = list({id(one.received_model): received_model_of(one) for one in observations}.values())
+        """Classes (P,) of all candidate images, by the received models, or where none is trusted, by other clients' models."""
+        received = list(
+            {id(observation.received_model): received_model_of(observation) for observation in observations}.values()
+        )
         voters = [model for model in received if self.outputs.is_trusted(model)]
         if not voters:
-            last = [self.adversary.view(observation)[-1] for observation in observations]
-            models = {identity(other): (other, seen.received_model) for seen in last for other in seen.others.values()}
-            models = models or {identity(seen.sent): (seen.artifact, seen.received_model) for seen in last}
-            voters = [self.simulator.after(other, model) for other, model in models.values() if model is not None]
+            latest = [self.adversary.view(observation)[-1] for observation in observations]
+            models = {
+                identity(artifact): (artifact, latest_round.received_model)
+                for latest_round in latest
+                for artifact in latest_round.others.values()
+            }
+            models = models or {
+                identity(latest_round.sent): (latest_round.artifact, latest_round.received_model)
+                for latest_round in latest
+            }
+            voters = [self.simulator.after(artifact, model) for artifact, model in models.values() if model is not None]
         logits = self.outputs.logits(voters, self.adversary.candidates, None)
         return logits.softmax(-1).mean(0).argmax(1)
 
     def _candidate_logits(
         self, states: Sequence[ModelState], observations: Sequence[Observation], received_model: ModelState | None
     ) -> Logits:
-        """Logits of models trained from the received model; on public images too where the statistic needs them."""
+        """Logits of models trained from the received model; on public images too, if the statistic needs them."""
         return self.outputs.candidate_logits(states, observations, received_model, self.statistic == "rmia")
 
     def _start(self, observation: Observation) -> tuple[int, int]:
-        """What a shadow model depends on: the received model's id, and the nearest simulated number of images."""
+        """Key of the shadow models of an observation: the received model's id, and the nearest simulated number of images."""
         sizes = torch.tensor(self.adversary.sizes)
         return id(observation.received_model), int(sizes[(sizes - observation.n_images).abs().argmin()])
 
-    def _compared(self, observations: Sequence[Observation], count: int) -> Logits | None:
+    def _shadow_logits(self, observations: Sequence[Observation], count: int) -> Logits | None:
         """Logits of shadow models trained without these observations' membership candidates; None where not needed."""
         if self.statistic in ("change", "loss") or self.attack.online:
             return None
-        what = self.rng.initial_seed(), count, self._start(observations[0])[1], received_model_of(observations[0])
-        evaluated = partial(self._of_shadows, observations, *what)
-        known = self.adversary.cache.get((Logits, self.statistic, self.adversary.candidates, *what), evaluated)
-        return known if bool(torch.isin(all_membership_candidates(observations), known.index).all()) else evaluated()
+        settings = self.rng.initial_seed(), count, self._start(observations[0])[1], received_model_of(observations[0])
+        evaluate = partial(self._of_shadows, observations, *settings)
+        logits = self.adversary.cache.get((Logits, self.statistic, self.adversary.candidates, *settings), evaluate)
+        return logits if bool(torch.isin(all_membership_candidates(observations), logits.index).all()) else evaluate()
 
     def _of_shadows(
         self, observations: Sequence[Observation], seed: int, count: int, size: int, received_model: ModelState
     ) -> Logits:
-        """Logits of so many shadow models of this size on these observations' candidates.
+        """Logits of `count` shadow models of `size` images on these observations' candidates.
 
-        The models depend on the seed of the attack's generator and not on its state, so that whatever is asked with it is
-        compared with the same ones.
+        The models depend on the seed of the attack's generator and not on its state, so that all inferences with this seed
+        use the same shadow models.
         """
-        shadows = self.shadows.drawn_by(generator(self.adversary.seed, 57, seed, size))
-        drawn = [shadows.draw(size, turn) for turn in range(count)]
-        output = self._candidate_logits(shadows.of(drawn, received_model), observations, received_model)
-        return self._unseen(output, torch.stack([torch.isin(self.public, index) for index in drawn]))
+        shadows = self.shadows.with_rng(generator(self.adversary.seed, 57, seed, size))
+        indices = [shadows.draw(size, turn) for turn in range(count)]
+        output = self._candidate_logits(shadows.trained_on(indices, received_model), observations, received_model)
+        return self._without_trained(output, torch.stack([torch.isin(self.public, index) for index in indices]))
 
-    def _federations(self, observations: Sequence[Observation]) -> Logits:
+    def _of_federations(self, observations: Sequence[Observation]) -> Logits:
         """Logits of shadow federations, none of which was trained on a membership candidate."""
         federations = shadow_federations(self.adversary, self.attack.shadows)
         output = self._candidate_logits(
-            [state for one in federations for state in one.received_model], observations, None
+            [state for federation in federations for state in federation.received_model], observations, None
         )
-        return self._unseen(
-            output, torch.stack([one.saw[self.public] for one in federations for _ in one.received_model])
+        return self._without_trained(
+            output,
+            torch.stack([federation.saw[self.public] for federation in federations for _ in federation.received_model]),
         )
 
-    def _unseen(self, output: Logits, saw: Tensor) -> Logits:
-        """The same with NaN for public images that a shadow model was trained on (S, M), where they are compared."""
+    def _without_trained(self, output: Logits, saw: Tensor) -> Logits:
+        """Logits with NaN where a shadow model was trained on a public image, by `saw` (S, M), if the statistic is RMIA."""
         if self.statistic != "rmia":
             return output
-        return Logits(output.index, output.membership_candidates, output.public.masked_fill(saw[:, :, None], torch.nan))
+        return Logits(output.index, output.logits, output.public.masked_fill(saw[:, :, None], torch.nan))
 
-    def _score(self, observation: Observation, output: Logits, compared: Logits | None, count: int) -> Tensor:
-        membership_candidates, name = observation.membership_candidates, self.statistic
-        (own,) = output.of(membership_candidates)
-        labels = self.outputs.labels(observation, own)
-        phi = log_odds(own, labels)
-        if name == "loss":
+    def _score(self, observation: Observation, output: Logits, shadow_logits: Logits | None, count: int) -> Tensor:
+        """A score (N,) of each candidate of an observation, from logits of the observed model and of shadow models."""
+        candidates, statistic = observation.membership_candidates, self.statistic
+        (candidate_logits,) = output.of(candidates)
+        labels = self.outputs.labels(observation, candidate_logits)
+        phi = log_odds(candidate_logits, labels)
+        if statistic == "loss":
             return phi
-        if name == "change":
-            return phi - log_odds(self.outputs.before(observation), labels)
-        if compared is None:
-            shadows, saw = self._half_seen(observation, labels, count)
+        if statistic == "change":
+            return phi - log_odds(self.outputs.received_logits(observation), labels)
+        if shadow_logits is None:
+            shadows, saw = self._halves_logits(observation, labels, count)
             return online(phi, log_odds(shadows, labels), saw)
-        others = compared.of(membership_candidates)
-        if name == "lira":
-            return offline(phi, log_odds(others, labels))
-        known = self.shadows.labels[self.public]
-        unseen = likelihood(compared.public, known).nanmean(0).nan_to_num(1.0)
-        mean = likelihood(others, labels).mean(0)
-        public = likelihood(output.public[0], known)
-        return rmia(likelihood(own, labels), mean, public, unseen, self.attack.gamma, self.attack.a)
+        shadow_candidates = shadow_logits.of(candidates)
+        if statistic == "lira":
+            return offline(phi, log_odds(shadow_candidates, labels))
+        public_labels = self.shadows.labels[self.public]
+        out_public = likelihood(shadow_logits.public, public_labels).nanmean(0).nan_to_num(1.0)
+        out = likelihood(shadow_candidates, labels).mean(0)
+        observed_public = likelihood(output.public[0], public_labels)
+        return rmia(
+            likelihood(candidate_logits, labels), out, observed_public, out_public, self.attack.gamma, self.attack.a
+        )
 
-    def _half_seen(self, observation: Observation, labels: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Logits (S, N, K) of shadow models trained on some of the candidates each, and which was trained on which (S, N)."""
+    def _halves_logits(self, observation: Observation, labels: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Logits (S, N, K) of shadow models trained on half of the candidates each; whether each was trained on each (S, N)."""
         key = (self._start(observation), id(observation.membership_candidates), tuple(labels.tolist()))
         if key not in self.halves:
             images = self.adversary.candidates[observation.membership_candidates]
-            states, saw = self.shadows.with_some_of(images, labels, key[0][1], received_model_of(observation), count)
+            states, saw = self.shadows.trained_on_halves(
+                images, labels, key[0][1], received_model_of(observation), count
+            )
             self.halves[key] = self.outputs.logits(states, images, received_model_of(observation)), saw
         return self.halves[key]

@@ -25,20 +25,20 @@ from ._contributions import normalise_as_one_batch
 from ._membership import unions
 
 _SHRINKAGE = 0.3  # added to the variance of each round's statistics, which is 1
-_LEAST = 1e-9
+_MIN_DEVIATION = 1e-9
 
 
 @dataclass(frozen=True)
 class StatisticsMembership(Attack):
     """The likelihood of the statistics with the membership candidate among the client's n images, over that without.
 
-    Each candidate's statistics are computed under the model of each round, in a batch of candidates of its domain; of a
+    Each candidate's statistics are computed under the model of each round, in a batch of candidates of its domain; for a
     single image, by itself. The candidates are the reference population, whose covariance tells a member from an image
-    that only resembles members. Other clients' artifacts are not read: who is among them is not among the client's, which
-    would tell of membership under a control's artifact too.
+    that only resembles members. Other clients' artifacts are not read: an image of another client is no member, which
+    would reveal membership under a control's artifact too.
 
     Attributes:
-        rounds: At most so many rounds are read, evenly spaced, the last one included.
+        rounds: Largest number of rounds that are read, evenly spaced, the last one included.
     """
 
     reads = (BatchNormStatistics,)
@@ -54,50 +54,52 @@ class StatisticsMembership(Attack):
         self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator
     ) -> list[Prediction]:
         pools = unions([observation.membership_candidates for observation in observations])
-        tests = Cache[_Test]()
+        tests = Cache[_StatisticsTest]()
         predictions = []
         for observation in observations:
             candidates = observation.membership_candidates
             pool = next(pool for pool in pools if bool(torch.isin(candidates[:1], pool)))
-            known = [seen for seen in adversary.view(observation) if seen.whole]
-            view, alone = spaced(known, self.rounds), observation.n_images == 1
+            complete = [seen for seen in adversary.view(observation) if seen.whole]
+            rounds, by_itself = spaced(complete, self.rounds), observation.n_images == 1
             test = tests.get(
-                (candidates.numpy().tobytes(), alone, tuple(seen.number for seen in view)),
-                partial(_test, adversary, view, pool, candidates, alone),
+                (candidates.numpy().tobytes(), by_itself, tuple(seen.number for seen in rounds)),
+                partial(_test, adversary, rounds, pool, candidates, by_itself),
             )
-            predictions.append(test.log_ratio(view, observation.n_images))
+            predictions.append(test.log_ratio(rounds, observation.n_images))
         return predictions
 
 
-def _test(adversary: Adversary, view: Sequence[SeenRound], pool: Tensor, candidates: Tensor, alone: bool) -> "_Test":
-    """The test of some of the candidates in `pool` (P,), whose statistics are computed once for each round."""
-    places, of_rounds = torch.searchsorted(pool, candidates), []
-    for seen in view:
-        key = (StatisticsMembership, seen.number, id(seen.received_model), pool.numpy().tobytes(), alone)
-        make = partial(image_statistics, seen, adversary.candidates[pool], alone)
-        of_rounds.append(adversary.cache.get(key, make))
-    return _Test(of_rounds, places)
+def _test(
+    adversary: Adversary, rounds: Sequence[SeenRound], pool: Tensor, candidates: Tensor, by_itself: bool
+) -> "_StatisticsTest":
+    """The test of these candidates, which are in `pool` (P,), whose statistics are computed once for each round."""
+    positions, statistics = torch.searchsorted(pool, candidates), []
+    for round in rounds:
+        key = (StatisticsMembership, round.number, id(round.received_model), pool.numpy().tobytes(), by_itself)
+        compute = partial(image_statistics, round, adversary.candidates[pool], by_itself)
+        statistics.append(adversary.cache.get(key, compute))
+    return _StatisticsTest(statistics, positions)
 
 
 @torch.no_grad()
-def image_statistics(seen: SeenRound, images: Tensor, alone: bool) -> dict[str, Tensor]:
+def image_statistics(round: SeenRound, images: Tensor, by_itself: bool) -> dict[str, Tensor]:
     """By BatchNorm layer, means and mean squares (N, 2C) of its inputs for each of N images of a domain.
 
     Args:
-        seen: The round with its model.
+        round: The round with its model.
         images: (N, 3, H, W).
-        alone: Whether each is normalised by itself; else all by their common statistics, as in one batch.
+        by_itself: Whether each image is normalised by itself; else all images by their common statistics, as in one batch.
     """
-    assert isinstance(seen.simulator, StatisticsSimulator)
-    assert seen.received_model is not None
-    network = seen.simulator.network().eval()
-    seen.received_model.load_into(network)
-    if not alone:
+    assert isinstance(round.simulator, StatisticsSimulator)
+    assert round.received_model is not None
+    network = round.simulator.network().eval()
+    round.received_model.load_into(network)
+    if not by_itself:
         normalise_as_one_batch(network, images[:: -(-len(images) // BATCH_SIZE)])
     by_layer: dict[str, list[Tensor]] = {}
-    for part in images.split(BATCH_SIZE):
-        with watched(network, len(part), batch_statistics=alone) as moments:
-            network(part)
+    for batch in images.split(BATCH_SIZE):
+        with watched(network, len(batch), batch_statistics=by_itself) as moments:
+            network(batch)
         for name, (mean, variance) in moments.items():
             by_layer.setdefault(name, []).append(_mean_squares(mean, variance))
     return {name: torch.cat(rows).nan_to_num(0.0, 0.0, 0.0) for name, rows in by_layer.items()}
@@ -108,43 +110,46 @@ def _mean_squares(mean: Tensor, variance: Tensor) -> Tensor:
     return torch.cat([mean, variance + mean.square()], dim=-1).double()
 
 
-class _Test:
+class _StatisticsTest:
     """Log-likelihood ratios of N candidates, from their statistics in each round.
 
     With candidate x the statistics have mean m + (x - m) / n, without it m, and covariance S / n, m and S being those of
     the candidates. S is shrunk towards its diagonal.
     """
 
-    def __init__(self, of_rounds: Sequence[Mapping[str, Tensor]], places: Tensor) -> None:
-        """By round and layer, the statistics (P, 2C) of images, of which those at `places` (N,) are candidates."""
-        self._of_rounds, self._places, count = of_rounds, places, len(places)
+    def __init__(self, by_round: Sequence[Mapping[str, Tensor]], positions: Tensor) -> None:
+        """By round and layer, the statistics (P, 2C) of images, where the images at `positions` (N,) are the candidates."""
+        self._by_round, self._positions, count = by_round, positions, len(positions)
         gram, self._scales = torch.zeros(count, count, dtype=torch.float64), list[dict[str, tuple[Tensor, Tensor]]]()
-        for by_layer in of_rounds:
+        for by_layer in by_round:
             self._scales.append({})
             for name, rows in by_layer.items():
-                own = rows[places]
-                center, unit = self._scales[-1][name] = own.mean(0), own.std(0).clamp_min(_LEAST)
-                away = (own - center) / unit
-                gram += away @ away.T
-        self._inverse = torch.linalg.inv(gram / count + _SHRINKAGE * len(of_rounds) * torch.eye(count))
+                of_candidates = rows[positions]
+                center, unit = self._scales[-1][name] = (
+                    of_candidates.mean(0),
+                    of_candidates.std(0).clamp_min(_MIN_DEVIATION),
+                )
+                deviations = (of_candidates - center) / unit
+                gram += deviations @ deviations.T
+        self._inverse = torch.linalg.inv(gram / count + _SHRINKAGE * len(by_round) * torch.eye(count))
         self._lengths = (self._inverse * gram).sum(1)
 
-    def log_ratio(self, view: Sequence[SeenRound], n: int) -> Tensor:
-        """(N,): of the candidates, for a client of n images."""
-        along = torch.stack([self._products(turn, seen) for turn, seen in enumerate(view)]).sum(0)
-        ratios: Tensor = self._inverse @ along - self._lengths / (2 * n)
+    def log_ratio(self, rounds: Sequence[SeenRound], n: int) -> Tensor:
+        """Log-likelihood ratios (N,) of the candidates, for a client of n images."""
+        products = torch.stack([self._products(i, round) for i, round in enumerate(rounds)]).sum(0)
+        ratios: Tensor = self._inverse @ products - self._lengths / (2 * n)
         return ratios.float()
 
-    def _products(self, turn: int, seen: SeenRound) -> Tensor:
+    def _products(self, i: int, round: SeenRound) -> Tensor:
         """(N,): inner products of candidates' and client's deviations from m in one round, over the layers that the client
         recomputed.
         """
-        assert seen.received_model is not None
-        shared, received = running(seen.artifact.tensors()), running(seen.received_model.state)
-        found = torch.zeros(len(self._places), dtype=torch.float64)
-        for name, rows in self._of_rounds[turn].items():
+        assert round.received_model is not None
+        shared, received = running(round.artifact.tensors()), running(round.received_model.state)
+        products = torch.zeros(len(self._positions), dtype=torch.float64)
+        for name, rows in self._by_round[i].items():
             if not torch.equal(shared[name][0], received[name][0]):
-                center, unit = self._scales[turn][name]
-                away = ((_mean_squares(*shared[name]) - center) / unit.square()).nan_to_num(0.0, 0.0, 0.0)
-                found += (rows @ away)[self._places] - center @ away
-        return found
+                center, unit = self._scales[i][name]
+                deviations = ((_mean_squares(*shared[name]) - center) / unit.square()).nan_to_num(0.0, 0.0, 0.0)
+                products += (rows @ deviations)[self._positions] - center @ deviations
+        return products

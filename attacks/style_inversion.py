@@ -22,17 +22,17 @@ from fdgpriv.utils.fields import PositiveFloat, PositiveInt
 from ._inversion import ImageRegression, around, descend, total_variation
 from ._simulation import center_and_spread
 
-_TOGETHER = 64
+_BATCH_SIZE = 64
 
 
 @dataclass(frozen=True)
 class StyleInversion(Attack):
-    """Inverts the public encoder by gradient descent; for a group's style it reconstructs one image that has that style.
+    """Inverts the public encoder by gradient descent; for a group's style it reconstructs a single image of that style.
 
     Attributes:
         steps: Steps of Adam.
         lr: Of the first step, in pixel values.
-        restarts: Random starts; the one with the least objective is kept.
+        restarts: Random starts; the result with the smallest objective is used.
         tv: Weight of the total variation.
         prior: Weight of the squared distance from the expected image.
         expected: ``regression``, kernel ridge regression learned from simulated artifacts, defense included; or ``mean``, the
@@ -59,17 +59,17 @@ class StyleInversion(Attack):
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Tensor:
         simulator = adversary.simulator(StyleSimulator, Capability.KNOWS_ENCODER)
-        separate = torch.tensor(
+        is_separate = torch.tensor(
             [observation.n_images == 1 or not adversary.uses_batch_statistics for observation in observations]
         )
-        drawn = torch.empty(len(observations), 3, adversary.image_size, adversary.image_size)
-        for mine, among in ((separate, None), (~separate, adversary.public_images[0])):
-            if mine.any():
-                some = [observations[i] for i in mine.nonzero().flatten().tolist()]
-                drawn[mine] = self._drawn(adversary, simulator, adversary.vectors(some), among, rng)
-        return drawn
+        images = torch.empty(len(observations), 3, adversary.image_size, adversary.image_size)
+        for in_group, among in ((is_separate, None), (~is_separate, adversary.public_images[0])):
+            if in_group.any():
+                group = [observations[i] for i in in_group.nonzero().flatten().tolist()]
+                images[in_group] = self._reconstructed(adversary, simulator, adversary.vectors(group), among, rng)
+        return images
 
-    def _drawn(
+    def _reconstructed(
         self,
         adversary: Adversary,
         simulator: StyleSimulator,
@@ -77,27 +77,27 @@ class StyleInversion(Attack):
         among: Tensor | None,
         rng: torch.Generator,
     ) -> Tensor:
-        """Images (M, 3, H, W) with these style vectors (M, D), each normalised by itself or in batches like `among`."""
+        """Images (M, 3, H, W) with these style vectors (M, D), each normalised by itself, or in batches with `among`."""
         styles = torch.cat([torch.cat(adversary.styles(domain.images, among), dim=1) for domain in adversary.practice])
         _, spread = center_and_spread(styles)
-        vectors, place = vectors.unique(dim=0, return_inverse=True)
-        drawn = []
-        mean, predicted = adversary.practice_images[0].mean(0), self._expected(adversary, vectors)
-        for some, expected in zip(vectors.split(_TOGETHER), predicted.split(_TOGETHER), strict=True):
+        vectors, inverse = vectors.unique(dim=0, return_inverse=True)
+        reconstructions = []
+        mean, predicted = adversary.practice_images[0].mean(0), self._expected_images(adversary, vectors)
+        for batch, expected in zip(vectors.split(_BATCH_SIZE), predicted.split(_BATCH_SIZE), strict=True):
             starts = around(mean.expand_as(expected), self.restarts, rng)
-            wanted = some[:, : styles.shape[1]]
+            target_styles = batch[:, : styles.shape[1]]
 
-            def objective(images: Tensor, wanted: Tensor = wanted, expected: Tensor = expected) -> Tensor:
+            def objective(images: Tensor, target_styles: Tensor = target_styles, expected: Tensor = expected) -> Tensor:
                 style = torch.cat(simulator.moments(images, among), dim=1)
-                apart = ((style - wanted) / spread).square().mean(1)
-                far = (images - expected).square().mean(dim=(1, 2, 3))
-                return apart + self.tv * total_variation(images) + self.prior * far
+                style_distance = ((style - target_styles) / spread).square().mean(1)
+                squared_distance = (images - expected).square().mean(dim=(1, 2, 3))
+                return style_distance + self.tv * total_variation(images) + self.prior * squared_distance
 
-            drawn.append(descend(objective, starts, self.steps, self.lr))
-        return torch.cat(drawn)[place]
+            reconstructions.append(descend(objective, starts, self.steps, self.lr))
+        return torch.cat(reconstructions)[inverse]
 
-    def _expected(self, adversary: Adversary, vectors: Tensor) -> Tensor:
-        """(M, 3, H, W): the images expected of artifacts with these vectors (M, D)."""
+    def _expected_images(self, adversary: Adversary, vectors: Tensor) -> Tensor:
+        """(M, 3, H, W): the expected images of artifacts with these vectors (M, D)."""
         if self.expected == "mean":
             return adversary.practice_images[0].mean(0).expand(len(vectors), -1, -1, -1)
         regression = ImageRegression.of(adversary, "rbf")

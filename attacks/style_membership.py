@@ -30,19 +30,19 @@ from ._simulation import nearest_size
 
 @dataclass(frozen=True)
 class StyleMembership(Attack):
-    """The likelihood of the style with the membership candidate among its n images, over that without.
+    """The likelihood of the style with the membership candidate among its n images, over the likelihood without it.
 
     All shared moments are written as averages over the client's images. A candidate's contribution is computed in
     simulated clients of other candidates of the same observation's domain, so that BatchNorm normalises it as in a
     client, under the model of each round. The candidates are the reference population: an average is explained by
-    several of them together, which tells a member from an image that only resembles members. What simulated artifacts,
-    defense included, differ from the mean contribution of their images is noise.
+    several of them together, which distinguishes a member from an image that only resembles members. The difference between
+    simulated artifacts, defense included, and the mean contribution of their images is noise.
 
     Rounds are read together: their features are concatenated, with correlations between rounds in the covariances.
 
     Attributes:
-        simulations: Simulated clients of each size and round, more where each candidate would not be in one.
-        rounds: At most so many rounds are read, evenly spread, and no more than the style has images.
+        simulations: Simulated clients of each size and round; more where needed to include every candidate.
+        rounds: Largest number of rounds that are read, evenly spaced, and no more than the style has images.
     """
 
     reads = (StyleStatistics, InterpolationStyle)
@@ -61,47 +61,60 @@ class StyleMembership(Attack):
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
         adversary.simulator(StyleSimulator)
         pools = {
-            n: unions([one.membership_candidates for one in observations if nearest_size(adversary, one) == n])
-            for n in {nearest_size(adversary, one) for one in observations}
+            n: unions(
+                [
+                    observation.membership_candidates
+                    for observation in observations
+                    if nearest_size(adversary, observation) == n
+                ]
+            )
+            for n in {nearest_size(adversary, observation) for observation in observations}
         }
         tests = Cache[MembershipTest]()
         predictions: list[Prediction] = []
         for observation in observations:
             n, candidates = nearest_size(adversary, observation), observation.membership_candidates
             pool = next(pool for pool in pools[n] if bool(torch.isin(candidates[:1], pool)))
-            seen = _spread(adversary.view(observation), min(self.rounds, observation.n_images))
+            rounds = _evenly_spaced(adversary.view(observation), min(self.rounds, observation.n_images))
             test = tests.get(
-                (n, observation.n_images, candidates.numpy().tobytes(), tuple(one.number for one in seen)),
-                partial(self._test, adversary, seen, pool, candidates, n, observation.n_images),
+                (
+                    n,
+                    observation.n_images,
+                    candidates.numpy().tobytes(),
+                    tuple(observation.number for observation in rounds),
+                ),
+                partial(self._test, adversary, rounds, pool, candidates, n, observation.n_images),
             )
-            predictions.append(test.log_ratio([one.artifact for one in seen]))
+            predictions.append(test.log_ratio([observation.artifact for observation in rounds]))
         return Predictions(predictions)
 
     def _test(
-        self, adversary: Adversary, seen: Sequence[SeenRound], pool: Tensor, candidates: Tensor, n: int, n_images: int
+        self, adversary: Adversary, rounds: Sequence[SeenRound], pool: Tensor, candidates: Tensor, n: int, n_images: int
     ) -> MembershipTest:
-        which, images = adversary.cache.get((Replays, pool.numpy().tobytes()), partial(_shared, adversary, pool))
+        digest, images = adversary.cache.get(
+            (Replays, pool.numpy().tobytes()), partial(_shared_images, adversary, pool)
+        )
 
-        def replayed(of_round: SeenRound) -> Replays:
-            return Replays.of(adversary, of_round, images, n, self.simulations)
+        def replay(round: SeenRound) -> Replays:
+            return Replays.of(adversary, round, images, n, self.simulations)
 
         replays = [
             adversary.common_cache.get(
-                (Replays, one.simulator, one.number, which, n, self.simulations), partial(replayed, one)
+                (Replays, round.simulator, round.number, digest, n, self.simulations), partial(replay, round)
             )
-            for one in seen
+            for round in rounds
         ]
         return MembershipTest(replays, torch.searchsorted(pool, candidates), n_images)
 
 
-def _shared(adversary: Adversary, pool: Tensor) -> tuple[bytes, Tensor]:
+def _shared_images(adversary: Adversary, pool: Tensor) -> tuple[bytes, Tensor]:
     """The SHA-256 of the candidates at `pool` (P,), and the images (P, 3, H, W), the same tensor for all adversaries."""
     images = adversary.candidates[pool]
     digest = sha256(images.numpy().tobytes()).digest()
     return digest, adversary.common_cache.get((Replays, digest), lambda: images)
 
 
-def _spread(seen: Sequence[SeenRound], count: int) -> list[SeenRound]:
-    """At most `count` of the rounds, evenly spread from the last one back."""
-    count = max(1, min(count, len(seen)))
-    return [seen[len(seen) - 1 - i * (len(seen) - 1) // max(1, count - 1)] for i in reversed(range(count))]
+def _evenly_spaced(rounds: Sequence[SeenRound], count: int) -> list[SeenRound]:
+    """At most `count` of the rounds, evenly spaced, the last one included."""
+    count = max(1, min(count, len(rounds)))
+    return [rounds[len(rounds) - 1 - i * (len(rounds) - 1) // max(1, count - 1)] for i in reversed(range(count))]

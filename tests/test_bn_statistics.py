@@ -242,7 +242,7 @@ def test_a_client_s_members_are_known_by_all_layers_rounds_and_correlations(
 def test_the_ratio_is_that_of_two_gaussians(rng: torch.Generator) -> None:
     """Against the densities by scipy, with the covariance written out."""
     n, rows = 7, [torch.randn(40, 6, generator=rng).double() @ torch.randn(6, 6, generator=rng).double() for _ in "ab"]
-    test = statistics_membership._Test([{"layer": own} for own in rows], torch.arange(40))
+    test = statistics_membership._StatisticsTest([{"layer": own} for own in rows], torch.arange(40))
     every = torch.cat([(own - own.mean(0)) / own.std(0) for own in rows], dim=1)
     covariance = (every.T @ every / 40 + 2 * statistics_membership._SHRINKAGE * torch.eye(12)) / n
     shared = torch.randn(12, generator=rng).double() / 3

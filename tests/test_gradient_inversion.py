@@ -218,7 +218,7 @@ def test_one_step_s_latents_are_read_under_the_batch_statistics_that_it_reveals(
     false = {name: (0 * m, 0 * v + 1) for name, (m, v) in found.moments.items()}
 
     def error(moments: Any) -> float:
-        drawn = latent_prior.of_one_step(adversary, model, found.changes, torch.stack(told), moments)
+        drawn = latent_prior.images_of_one_step(adversary, model, found.changes, torch.stack(told), moments)
         return float((drawn - torch.stack(truth)).square().mean())
 
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -259,13 +259,15 @@ def test_the_prior_s_weight_is_that_which_draws_held_back_images_best(
     errors = {30.0: 0.01, 100.0: 0.1, math.inf: 0.2}
 
     def drawn(self: Any, model: Any, found: Any, prior: float, rng: torch.Generator) -> list[Tensor]:
-        assert len(found.places) == len(truth)
+        assert len(found.indices) == len(truth)
         return [(image[None] - errors[prior]).clamp(0, 1) for image in truth]
 
-    monkeypatch.setattr(type(part), "_drawn", drawn)
+    monkeypatch.setattr(type(part), "_reconstructed", drawn)
     model = network(adversary)
-    assert part._chosen(adversary, model, one.observation.received_model, 1) == 30.0
-    assert part._chosen(replace(adversary, held_back=()), model, one.observation.received_model, 1) == math.inf
+    assert part._best_prior_weight(adversary, model, one.observation.received_model, 1) == 30.0
+    assert (
+        part._best_prior_weight(replace(adversary, held_back=()), model, one.observation.received_model, 1) == math.inf
+    )
 
 
 def test_at_infinity_the_prior_image_itself_is_drawn(evaluator: Evaluator) -> None:
@@ -273,10 +275,10 @@ def test_at_infinity_the_prior_image_itself_is_drawn(evaluator: Evaluator) -> No
     adversary, (one,) = adversary_trials.adversary, adversary_trials.trials[0].by_role["attack"]
     part: Any = Attack.named("gradient_inversion").configured({"bn": 0.0, "simulations": 2, "steps": 3, "lr": 0.01})
     model = network(adversary)
-    (found,) = part._read(adversary, model, [one.observation])
+    (found,) = part._uploads(adversary, model, [one.observation])
 
     def at(prior: float) -> Tensor:
-        (images,) = part._drawn(model, found, prior, generator(2))
+        (images,) = part._reconstructed(model, found, prior, generator(2))
         return torch.as_tensor(images)
 
     torch.testing.assert_close(at(math.inf), at(1e6), atol=0.06, rtol=0)  # starts vary by 0.01

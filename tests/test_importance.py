@@ -225,7 +225,7 @@ def worlds(n: int, trials: int = 30) -> tuple[float, float]:
     def some(*count: int) -> Tensor:
         return center + torch.randn(*count, D, generator=rng)
 
-    test = attack_module.Simulated(simulator, [some(2000)], n, 400, rng)
+    test = attack_module.SimulatedImportances(simulator, [some(2000)], n, 400, rng)
     areas, power = [], []
     for _ in range(20):
         x = some(1)

@@ -135,7 +135,7 @@ def test_where_labels_move_nothing_there_is_no_prediction() -> None:
 def test_a_round_in_which_clients_trained_otherwise_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if in the first round they had pretrained: they differ ten times as much as simulated ones, by other things."""
     linear, rng = world(noise=0.01), torch.Generator().manual_seed(3)
-    rest, of, noise = linear.error(), last_layer._Round.of, {}
+    rest, of, noise = linear.error(), last_layer._BiasGrowth.of, {}
 
     def pretrained(seen: Any) -> Any:
         found = of(seen)
@@ -145,10 +145,10 @@ def test_a_round_in_which_clients_trained_otherwise_is_left_out(monkeypatch: pyt
             noise.setdefault(name, torch.randn(row.shape, generator=rng))
         return replace(found, others={n: noise[n] for n in found.others}, spread=10 * found.spread)
 
-    monkeypatch.setattr(last_layer._Round, "of", pretrained)
+    monkeypatch.setattr(last_layer._BiasGrowth, "of", pretrained)
     left_out = linear.error()
     assert left_out < rest + 0.02
-    monkeypatch.setattr(last_layer, "_LONGER", 100.0)
+    monkeypatch.setattr(last_layer, "_MAX_RELATIVE_SPREAD", 100.0)
     assert linear.error() > 2 * left_out
 
 
@@ -182,7 +182,7 @@ def test_a_client_that_moved_its_model_further_than_any_other_is_cut() -> None:
     observation = linear.observations[0]
     far = {"head.bias": 10 * observation.artifact.tensors()["head.bias"]}
     sent = ModelState(client="server", round=ROUNDS - 1, state=far)
-    last = last_layer._Round.of(linear.adversary.view(replace(observation, sent=sent))[-1])
+    last = last_layer._BiasGrowth.of(linear.adversary.view(replace(observation, sent=sent))[-1])
     longest = max(float(row.norm()) for row in last.others.values())
     assert float(last.observed.norm()) == pytest.approx(longest, rel=1e-5)
 

@@ -40,7 +40,7 @@ def test_the_latent_of_one_image_is_the_ratio_of_weights_to_bias(rng: torch.Gene
         nn.functional.cross_entropy(linear(latent), torch.tensor([3])).backward()
         optimizer.step()
     change = {f"linear.{name}": tensor - sent[name] for name, tensor in linear.state_dict().items()}
-    row = module._row_of_one(change)
+    row = module._row_of_single_image(change)
     torch.testing.assert_close(row[:16], latent[0], atol=1e-5, rtol=1e-4)
     assert row[16:].tolist() == [0, 0, 0, 1, 0]
 

@@ -95,5 +95,5 @@ def test_the_first_layer_is_read_of_one_image_only(network: Network, images: Ten
     assert first == ("hidden.weight", "hidden.bias")
     of_first, known = latent_prior._reader(first, last, network, adversary)
     of_last, latents = latent_prior._reader(last, last, network, adversary)
-    assert (type(of_first), type(of_last)) == (latent_prior._FirstLayer, latent_prior._Reader)
+    assert (type(of_first), type(of_last)) == (latent_prior._FirstLayerReader, latent_prior._LastLayerReader)
     assert (known.shape, latents.shape) == ((60, 512 + _CLASSES), (60, 16 + _CLASSES))

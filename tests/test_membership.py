@@ -163,7 +163,7 @@ def test_shadows_trained_together_are_those_trained_one_by_one(norm: bool, setti
     sent = ModelState.of(simulator.network(), "server", 0)
     holdings = [ClientImages(data.images[i : i + size], data.labels[i : i + size], sent) for i in range(3)]
     plain, together = (
-        train(simulator, holdings, [3, 1, 2]) for train in (shadows.train_one_by_one, shadows.train_together)
+        train(simulator, holdings, [3, 1, 2]) for train in (shadows.train_separately, shadows.train_jointly)
     )
     for one, other in zip(plain, together, strict=True):
         assert list(one.state) == list(other.state)

@@ -81,7 +81,7 @@ def test_one_image_is_predicted_better_with_the_batch_statistics_that_its_update
         model = one.adversary.simulator(TrainingSimulator).network().eval()
         arguments = (one.adversary, model, observations, 1, layers, 120)
         (found,) = updates.uploads(*arguments)
-        return float((found.prior[torch.tensor(found.places).argsort(), 0] - truth).square().mean())
+        return float((found.prior[torch.tensor(found.indices).argsort(), 0] - truth).square().mean())
 
     mean_image = one.adversary.public_images[0].mean(0)
     assert error(slice(None)) < 0.9 * error(slice(0))

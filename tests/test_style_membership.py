@@ -49,7 +49,7 @@ def test_moments_of_an_artifact_are_the_means_of_the_images_contributions(pooled
     draft = StyleDraft(mean=mean, std=std, variances=not pooled, at="layer", rule=rule, **facts)
     artifact = draft.finish()
     styles = torch.cat([mean, std], dim=1).double()
-    moments = replays.Moments.of(styles[:20], artifact)
+    moments = replays.StyleMoments.of(styles[:20], artifact)
     expected = moments.of_images(styles).mean(0)
     assert len(expected) == (8 if pooled else 16)
     torch.testing.assert_close(moments.of_artifact(artifact), expected, atol=1e-4, rtol=1e-4)
@@ -109,9 +109,9 @@ def test_power_falls_with_the_number_of_images_and_with_noise() -> None:
 
 
 def test_rounds_are_spread_from_the_last_to_the_first() -> None:
-    assert part._spread(range(16), 4) == [0, 5, 10, 15]
-    assert part._spread(range(16), 1) == [15]
-    assert part._spread(range(3), 8) == [0, 1, 2]
+    assert part._evenly_spaced(range(16), 4) == [0, 5, 10, 15]
+    assert part._evenly_spaced(range(16), 1) == [15]
+    assert part._evenly_spaced(range(3), 8) == [0, 1, 2]
 
 
 def test_candidates_of_one_domain_are_one_pool() -> None:

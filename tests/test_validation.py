@@ -161,7 +161,7 @@ def test_domains_are_told_from_many_simulated_clients_accuracies(
     held = [SimpleNamespace(images=None, labels=d) for d in range(3)]
 
     def right() -> float:
-        adversary = SimpleNamespace(held=held, sizes=(41,), seed=0, cache=Cache())
+        adversary = SimpleNamespace(domains=held, sizes=(41,), seed=0, cache=Cache())
         vectors, domains = domain_inference.accuracies_by_domain(adversary, simulator)
         n_images = torch.full((600,), 41)
         told = domain_inference.probe(vectors, domains, rows, n_images, 3).argmax(1)

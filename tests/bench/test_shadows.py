@@ -60,8 +60,8 @@ def test_shadows(capsys: pytest.CaptureFixture[str]) -> None:
         many, seeds = [held] * COUNT, list(range(COUNT))
         index = torch.arange(size)
         one = typical(partial(simulator.trained, held, index, generator(0)))
-        loop = typical(partial(shadows.train_one_by_one, simulator, many, seeds))
-        together = typical(partial(shadows.train_together, simulator, many, seeds))
+        loop = typical(partial(shadows.train_separately, simulator, many, seeds))
+        together = typical(partial(shadows.train_jointly, simulator, many, seeds))
         with capsys.disabled():
             print(
                 f"\n{COUNT} shadows of {size} images / one model: together {together / one:.1f}, "
