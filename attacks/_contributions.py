@@ -291,7 +291,7 @@ class Contributions:
         self._references.update((images, identity(sent)) for sent in artifacts.others)
 
     def _observed_logits(self, images: RoundImages, sent: Sent, index: Tensor) -> Tensor:
-        """Logits (N, K) of an observed model on the images at `index` (N,), after `_note_last`."""
+        """Logits (N, K) of an observed model on the images at `index` (N,), after `_register_last_models`."""
         key = images, identity(sent)
         if key in self._references:
             return self._pool_logits(images, sent)[index]

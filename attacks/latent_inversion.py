@@ -122,7 +122,7 @@ class PublicDecoder:
         self.pixels, self.labels = adversary.public_images
 
     def image(self, row: Tensor) -> Tensor:
-        """Predicts an image (1, 3, H, W) in [0, 1] from the features `row` (D,) of a single-image head (`_row_of_one`)."""
+        """Predicts an image (1, 3, H, W) in [0, 1] from a single-image head, by its `_row_of_single_image` (D,)."""
         return self._to_images(self._single_image_regression(row[None]))
 
     def images(self, latents: Tensor) -> Tensor:

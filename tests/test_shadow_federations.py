@@ -104,7 +104,11 @@ def test_shadow_federations_hold_public_images_alone_as_clients_would(overfitted
                 assert 2 <= len(one) <= 1.5 * adversary.typical
             assert {len(labels) for _, labels in parties} == {len(images) for images, _ in parties}
             saw.append(set().union(*held))
-            assert sum(map(len, held)) == len(saw[-1]) <= federations._COST * every + federations._LEAST * len(public)
+            assert (
+                sum(map(len, held))
+                == len(saw[-1])
+                <= federations._MAX_RELATIVE_SIZE * every + federations._MIN_IMAGES * len(public)
+            )
         assert not saw[0] & saw[1]
         assert not saw[2] & saw[3]
         assert saw[0] != saw[2]
@@ -201,7 +205,9 @@ def test_shadow_federations_are_asked_with_their_own_statistics(
         asked[id(states[0])] = images, (told := logits(self, states, images, sent))
         return told
 
-    monkeypatch.setattr(asking, "_TRUSTED", 0.0)  # so that what is trained of this model is asked with its statistics
+    monkeypatch.setattr(
+        asking, "_MIN_TRUSTED_ACCURACY", 0.0
+    )  # so that what is trained of this model is asked with its statistics
     monkeypatch.setattr(asking.ModelOutputs, "logits", spied)
     inferred(attack_of(statistic="lira", shadows=2), adversary, [trial.by_role["attack"][0].observation], generator(4))
     shadow = federations.shadow_federations(adversary, 1)[0].received_model[0]

@@ -172,7 +172,7 @@ def test_domains_are_told_from_many_simulated_clients_accuracies(
     hits = rows * 4
     best = (hits @ rates.log().T + (4 - hits) @ (1 - rates).log().T).argmax(1)
     assert right() > float((best == truth).float().mean()) - 0.03
-    monkeypatch.setattr(domain_inference, "_CLIENTS", 8)
+    monkeypatch.setattr(domain_inference, "_SIMULATED_CLIENTS", 8)
     assert right() < float((best == truth).float().mean()) - 0.03
 
 
