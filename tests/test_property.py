@@ -159,7 +159,7 @@ def test_the_typical_size_is_in_the_middle_of_all_clients(digits: Dataset) -> No
 class Recorded:
     """An adversary of one domain that records which model each simulated client starts from."""
 
-    seed, classes, joint = 5, 10, False
+    seed, classes, needs_all_clients = 5, 10, False
 
     def __init__(self, images: Tensor) -> None:
         self.practice = (Domain("a", images, torch.arange(len(images)) % 10),)
