@@ -215,6 +215,7 @@ _UNITS: dict[str, Callable[[float], str]] = {
     "relative_error": _points,
     "auc": lambda value: f"{decimal(value, 2)} AUC",
     "l1": lambda value: f"{decimal(value, 2)} in label shares",
-    "psnr": lambda value: f"{decimal(value, 1 if abs(value) >= 0.05 else 2)} dB",
+    "psnr": lambda value: f"{decimal(value, 1 if abs(value) >= 0.05 else 2 if abs(value) >= 0.005 else 3)} dB",
+    "mse": lambda value: f"{value:.2g} in squared error".replace("-", "−"),
     "r2": lambda value: f"{decimal(value, 2)} R²",
 }
