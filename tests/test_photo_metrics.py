@@ -25,11 +25,11 @@ from fdgpriv.metrics.perceptual import PublishedLpips
 from fdgpriv.metrics.realism import features, kid
 from fdgpriv.models import efficientnet_lite
 from fdgpriv.models.efficientnet_lite import COLOURS, imagenet_classifier
-from fdgpriv.models.training.photographs import HELD_OUT, photo_crops
 from fdgpriv.tasks.images import Images
 from fdgpriv.utils.checksum import digest
 from fdgpriv.utils.torchvision_import import lpips
 from fdgpriv.utils.warnings_filter import warnings_ignored
+from shipped_networks.photographs import HELD_OUT, photo_crops
 
 PRETRAINED = MetricNetworks(pretrained=True)
 

@@ -60,7 +60,7 @@ def load_shipped(network: nn.Module, name: str, directory: Path | None = None) -
     for file in (path, path.with_suffix(".json")):
         if not file.is_file():
             raise FileNotFoundError(
-                f"want {file.name}, which python -m fdgpriv.models.training makes; looked in {file.parent}"
+                f"want {file.name}, which comes with fdgpriv (made by examples/shipped_networks); looked in {file.parent}"
             )
     card = Card(**json.loads(path.with_suffix(".json").read_text(encoding="utf-8")))
     found = sha256(path)

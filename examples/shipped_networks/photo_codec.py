@@ -15,10 +15,10 @@ from torch.nn import functional
 from fdgpriv.artifacts.moments import PER_IMAGE_UNBIASED, Moments, adain, over_pixels
 from fdgpriv.models.backbone import drawing_from
 from fdgpriv.models.style_codec import PHOTO_CODEC, StyleCodec, photo_network
-from fdgpriv.models.training.codec import normalise
-from fdgpriv.models.training.photographs import HELD_OUT, LOOKS, photo_crops, training_images
-from fdgpriv.models.training.recipe import Descent, Recipe
 from fdgpriv.utils.seeds import generator
+from shipped_networks.codec import normalise
+from shipped_networks.photographs import HELD_OUT, LOOKS, photo_crops, training_images
+from shipped_networks.recipe import Descent, Recipe
 
 
 @dataclass(frozen=True)

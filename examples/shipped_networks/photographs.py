@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
-from fdgpriv.models.training.pen import uniform
+from shipped_networks.pen import uniform
 
 PHOTOGRAPHS = (
     "astronaut.png",

@@ -15,9 +15,9 @@ from torch.nn import functional
 from fdgpriv.artifacts.moments import PER_IMAGE_UNBIASED, adain
 from fdgpriv.models.backbone import drawing_from
 from fdgpriv.models.style_codec import DIGITS_CODEC, StyleCodec, small_codec
-from fdgpriv.models.training.images import LOOKS, SyntheticDigits
-from fdgpriv.models.training.pen import SIDE
-from fdgpriv.models.training.recipe import Descent, Recipe
+from shipped_networks.images import LOOKS, SyntheticDigits
+from shipped_networks.pen import SIDE
+from shipped_networks.recipe import Descent, Recipe
 
 
 @dataclass(frozen=True)

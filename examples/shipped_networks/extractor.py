@@ -8,8 +8,8 @@ from torch.nn import functional
 
 from fdgpriv.models.backbone import drawing_from
 from fdgpriv.models.extractor import Extractor, small_extractor
-from fdgpriv.models.training.images import LOOKS, SyntheticDigits
-from fdgpriv.models.training.recipe import Descent, Recipe
+from shipped_networks.images import LOOKS, SyntheticDigits
+from shipped_networks.recipe import Descent, Recipe
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""python -m fdgpriv.models.training: trains the networks shipped with fdgpriv, on images of no benchmark."""
+"""Trains the networks shipped with fdgpriv, on images of no benchmark: python -m shipped_networks, in examples/."""
 
 import argparse
 import hashlib
@@ -12,15 +12,15 @@ from torch import nn
 from fdgpriv.models.extractor import DIGITS_EXTRACTOR
 from fdgpriv.models.shipped import HERE, Card, save_shipped
 from fdgpriv.models.style_codec import DIGITS_CODEC, PHOTO_CODEC
-from fdgpriv.models.training import codec as codec_module
-from fdgpriv.models.training import images, pen, photographs
-from fdgpriv.models.training import recipe as recipe_module
-from fdgpriv.models.training.codec import CodecRecipe, redraw_figures, train_codec
-from fdgpriv.models.training.extractor import ExtractorRecipe, read_figures, train_extractor
-from fdgpriv.models.training.images import synthetic_digits
-from fdgpriv.models.training.photo_codec import PhotoCodecRecipe, photo_figures, train_photo_codec
-from fdgpriv.models.training.recipe import Recipe
 from fdgpriv.utils.seeds import generator
+from shipped_networks import codec as codec_module
+from shipped_networks import images, pen, photographs
+from shipped_networks import recipe as recipe_module
+from shipped_networks.codec import CodecRecipe, redraw_figures, train_codec
+from shipped_networks.extractor import ExtractorRecipe, read_figures, train_extractor
+from shipped_networks.images import synthetic_digits
+from shipped_networks.photo_codec import PhotoCodecRecipe, photo_figures, train_photo_codec
+from shipped_networks.recipe import Recipe
 
 RECIPES: dict[str, Recipe] = {
     DIGITS_EXTRACTOR: ExtractorRecipe(),
@@ -28,15 +28,13 @@ RECIPES: dict[str, Recipe] = {
     PHOTO_CODEC: PhotoCodecRecipe(),
 }
 TRAINED_ON = (
-    "{images} images that fdgpriv makes (fdgpriv/models/training/images.py): digits drawn by a random pen along written-down"
-    " strokes or set in matplotlib's fonts, on random grounds. No image of any data set, of `digits` neither; the typeset"
-    " digits share fonts with its domain `type`."
+    "{images} images that fdgpriv makes (examples/shipped_networks/images.py): digits drawn by a random pen along"
+    " written-down strokes or set in matplotlib's fonts, on random grounds. No image of any data set, of `digits` neither;"
+    " the typeset digits share fonts with its domain `type`."
 )
-
-
 TRAINED_ON_PHOTOGRAPHS = (
-    "{images} images that fdgpriv makes (fdgpriv/models/training/photographs.py): augmented crops of {count} photographs in"
-    " scikit-image (public domain or CC0; without {held_out}) and scikit-learn (china and flower, CC BY 2.0, by"
+    "{images} images that fdgpriv makes (examples/shipped_networks/photographs.py): augmented crops of {count} photographs"
+    " in scikit-image (public domain or CC0; without {held_out}) and scikit-learn (china and flower, CC BY 2.0, by"
     " danielbuechele and vultilion), and procedural textures. No image of a benchmark; `digits` has patches of china and"
     " flower in its domain `blend`."
 )
@@ -87,7 +85,7 @@ def fingerprint(recipe: Recipe, network: nn.Module) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m fdgpriv.models.training", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m shipped_networks", description=__doc__)
     parser.add_argument(
         "networks", nargs="*", default=list(RECIPES), help=f"any of {', '.join(RECIPES)}; all by default"
     )

@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 from torch.nn import functional
 
-from fdgpriv.models.training.pen import SIDE, draw, random_maps, uniform
+from shipped_networks.pen import SIDE, draw, random_maps, uniform
 
 FONTS = (
     "DejaVuSans",
