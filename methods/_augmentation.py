@@ -17,8 +17,8 @@ from fdgpriv.data.pixels import as_images
 
 from ._colour_jitter import grey, jitter, jittered
 
-_RATIO = 4 / 3  # torchvision's default: aspect ratio of a crop, between 3/4 and 4/3
-_TRIES = 10
+_MAX_RATIO = 4 / 3  # torchvision's default: aspect ratio of a crop, between 3/4 and 4/3
+_TRIES = 10  # of a crop that fits into the image
 _GREY = 0.1  # torchvision's default probability
 
 
@@ -32,13 +32,13 @@ class Crops:
         grey: Probability of conversion to grayscale.
     """
 
-    least: float
+    min_area: float
     colour: float = 0.0
     grey: float = 0.0
 
     def __call__(self, images: Tensor, flip: bool, rng: torch.Generator) -> Tensor:
         """Augments each image (B, 3, S, S) in [0, 1] independently; flips with probability 1/2 if `flip`."""
-        boxes = crop_boxes(len(images), images.shape[-1], self.least, rng)
+        boxes = crop_boxes(len(images), images.shape[-1], self.min_area, rng)
         flips = torch.rand(len(images), generator=rng) < 0.5
         colours, greys = [], []
         for _ in images:
@@ -46,35 +46,35 @@ class Crops:
                 colours.append(jitter(self.colour, rng))
             greys.append(bool(self.grey) and float(torch.rand((), generator=rng)) < self.grey)
         images = resized_crops(images, boxes)
-        images = torch.where(_each(flips), images.flip(3), images) if flip else images
+        images = torch.where(_per_image(flips), images.flip(3), images) if flip else images
         if colours:
             images = jittered(images, *map(torch.tensor, zip(*colours, strict=True)))
-        return torch.where(_each(torch.tensor(greys)), grey(images), images) if any(greys) else images
+        return torch.where(_per_image(torch.tensor(greys)), grey(images), images) if any(greys) else images
 
 
-def _each(images: Tensor) -> Tensor:
-    """One value an image (B,) as (B, 1, 1, 1)."""
-    return images[:, None, None, None]
+def _per_image(values: Tensor) -> Tensor:
+    """Values (B,) as (B, 1, 1, 1), to combine with images."""
+    return values[:, None, None, None]
 
 
 ImageChanges = Literal["none", "flip_translate", "crop", "crop_colour"]
 AUGMENTATIONS: dict[ImageChanges, Crops | None] = {
     "none": None,
-    "flip_translate": None,  # StableFDG: whichever of the two the dataset allows
+    "flip_translate": None,  # StableFDG: those of the two that the dataset allows
     "crop": Crops(0.8),  # CCST's released code
     "crop_colour": Crops(0.7, 0.3, _GREY),  # LSI's and PARDON's released codes
 }
 
 
-def augmented(images: Tensor, data: ClientData, how: ImageChanges, rng: torch.Generator) -> Tensor:
+def augmented(images: Tensor, data: ClientData, changes: ImageChanges, rng: torch.Generator) -> Tensor:
     """Augments a client's images (B, 3, S, S), uint8 or float32, by the named augmentation; returns float32 in [0, 1].
 
     Flips only if the data allow flips. Pixels are moved as they are stored; crops and colours are computed on floats.
     """
-    crops = AUGMENTATIONS[how]
+    crops = AUGMENTATIONS[changes]
     if crops is not None and len(images):
         return crops(as_images(images), data.flip, rng)
-    return as_images(images if how == "none" else augment(images, data.flip, data.translate, rng))
+    return as_images(images if changes == "none" else augment(images, data.flip, data.translate, rng))
 
 
 def augment(images: Tensor, flip: bool, translate: float, rng: torch.Generator) -> Tensor:
@@ -93,20 +93,20 @@ def augment(images: Tensor, flip: bool, translate: float, rng: torch.Generator) 
     return images
 
 
-def crop_boxes(count: int, side: int, least: float, rng: torch.Generator) -> Tensor:
+def crop_boxes(count: int, side: int, min_area: float, rng: torch.Generator) -> Tensor:
     """(count, 4) top, left, height and width of random crops of square images.
 
     The area is uniform in [`least`, 1] and the log aspect ratio is uniform. Both are drawn again if the crop does not fit
     into the image; after ten tries the crop is the whole image.
     """
     shape = (count, _TRIES)
-    area = side**2 * (least + (1 - least) * torch.rand(shape, generator=rng, dtype=torch.float64))
-    ratio = ((2 * torch.rand(shape, generator=rng, dtype=torch.float64) - 1) * math.log(_RATIO)).exp()
+    area = side**2 * (min_area + (1 - min_area) * torch.rand(shape, generator=rng, dtype=torch.float64))
+    ratio = ((2 * torch.rand(shape, generator=rng, dtype=torch.float64) - 1) * math.log(_MAX_RATIO)).exp()
     width, height = (area * ratio).sqrt().round().long(), (area / ratio).sqrt().round().long()
     fits = (width > 0) & (width <= side) & (height > 0) & (height <= side)
-    first = fits.long().argmax(1, keepdim=True)
-    some = fits.any(1)
-    height, width = (torch.where(some, sides.gather(1, first)[:, 0], side) for sides in (height, width))
+    first_fit = fits.long().argmax(1, keepdim=True)
+    has_fit = fits.any(1)
+    height, width = (torch.where(has_fit, sides.gather(1, first_fit)[:, 0], side) for sides in (height, width))
     position = torch.rand(2, count, generator=rng, dtype=torch.float64)
     top, left = (position[0] * (side - height + 1)).long(), (position[1] * (side - width + 1)).long()
     return torch.stack([top, left, height, width], dim=1)
@@ -120,5 +120,5 @@ def resized_crops(images: Tensor, boxes: Tensor) -> Tensor:
         start + (length / side * (torch.arange(side) + 0.5) - 0.5).clamp(min=0).minimum(length - 1)
         for start, length in ((top, height), (left, width))
     )
-    places = torch.stack(torch.broadcast_tensors(columns[:, None, :], rows[:, :, None]), dim=3)
-    return grid_sample(images, (places + 0.5) * 2 / side - 1, padding_mode="border", align_corners=False)
+    positions = torch.stack(torch.broadcast_tensors(columns[:, None, :], rows[:, :, None]), dim=3)
+    return grid_sample(images, (positions + 0.5) * 2 / side - 1, padding_mode="border", align_corners=False)

@@ -34,7 +34,7 @@ class FederatedAveraging(WeightedSGD):
     Attributes:
         selection: The server returns the ``last`` global model, or the one with the best mean accuracy on the clients'
             held-out images (``validation``). Clients then share the accuracy of each global model they receive, and
-            the last global model is sent once more for validation. It is returned where all accuracies are withheld.
+            the last global model is sent once more for validation. The last model is returned if all are withheld.
         optimizer: Of clients: ``sgd`` with `momentum`, or ``adam``.
     """
 
@@ -87,7 +87,7 @@ class FederatedAveraging(WeightedSGD):
 
 @dataclass
 class _Best(Resumable):
-    """The global model with the highest mean accuracy so far; the earlier one of equals."""
+    """The global model with the highest mean accuracy so far; of equal models, the earliest."""
 
     held: ClassVar[tuple[str, ...]] = ("accuracy", "states")
 
@@ -95,7 +95,7 @@ class _Best(Resumable):
     states: list[ModelState] = field(default_factory=list)
 
     def update(self, state: ModelState, answers: Mapping[str, Message]) -> None:
-        """Keeps `state` if the accuracies in the answers, if any, have a higher mean."""
+        """Stores `state` if the accuracies in the answers have a higher mean; answers without accuracies change nothing."""
         accuracies = [float(a.accuracy) for m in answers.values() for a in m if isinstance(a, ValidationMetrics)]
         if accuracies and (mean := sum(accuracies) / len(accuracies)) > self.accuracy:
             self.accuracy, self.states = mean, [state]
@@ -130,8 +130,8 @@ class AveragingClient(Resumable):
         """Accuracy of the received model on the client's held-out images."""
         (state,) = (artifact for artifact in message if isinstance(artifact, ModelState))
         state.load_into(self.model)
-        found = logits(self.model, self.data.held_out_pixels).argmax(1)
-        accuracy = (found == self.data.held_out_labels).float().mean()
+        predicted = logits(self.model, self.data.held_out_pixels).argmax(1)
+        accuracy = (predicted == self.data.held_out_labels).float().mean()
         return [ValidationMetrics(client=self.data.client, round=state.round, accuracy=accuracy)]
 
     def loss(self, batch: Batch) -> Tensor:

@@ -38,8 +38,8 @@ class Dropout(nn.Module):
         """Inverted dropout with probability `rate`; the identity in evaluation mode."""
         if not self.training:
             return features
-        kept = torch.rand(features.shape, generator=self.rng) >= self.rate
-        return features * kept.to(features.device) / (1 - self.rate)
+        mask = torch.rand(features.shape, generator=self.rng) >= self.rate
+        return features * mask.to(features.device) / (1 - self.rate)
 
 
 class ClientNetwork(nn.Module):

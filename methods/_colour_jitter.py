@@ -1,6 +1,6 @@
-"""Random brightness, contrast, saturation and hue of a whole batch at once, each image with its own factors and order.
+"""Random brightness, contrast, saturation and hue of a whole batch at once, each image with separate factors and order.
 
-The distributions and pixels are those of torchvision's ColorJitter, whose functions take one factor for all images.
+The distributions and pixels are those of torchvision's ColorJitter, whose functions take the same factor for all images.
 """
 
 from collections.abc import Callable
@@ -11,20 +11,20 @@ from torch import Tensor
 from fdgpriv.utils.torchvision_import import torchvision
 
 
-def jitter(most: float, rng: torch.Generator) -> tuple[list[int], list[float]]:
+def jitter(strength: float, rng: torch.Generator) -> tuple[list[int], list[float]]:
     """The order of the four colour changes, and their factors: brightness, contrast, saturation, hue."""
     order = torch.randperm(4, generator=rng).tolist()
-    drawn = most * (2 * torch.rand(4, generator=rng, dtype=torch.float64) - 1)
-    return order, (drawn + torch.tensor([1.0, 1.0, 1.0, 0.0])).tolist()
+    offsets = strength * (2 * torch.rand(4, generator=rng, dtype=torch.float64) - 1)
+    return order, (offsets + torch.tensor([1.0, 1.0, 1.0, 0.0])).tolist()
 
 
 def jittered(images: Tensor, orders: Tensor, factors: Tensor) -> Tensor:
     """Images (B, 3, H, W) in [0, 1] with their colours changed by `factors` (B, 4), image b in the order `orders[b]` (4,)."""
     images = images.clone()
-    for step in orders.T:
-        for which, change in enumerate(_CHANGES):
-            rows = (step == which).nonzero()[:, 0]
-            images[rows] = change(images[rows], factors[rows, which, None, None, None].to(images))
+    for position in orders.T:
+        for i, change in enumerate(_CHANGES):
+            rows = (position == i).nonzero()[:, 0]
+            images[rows] = change(images[rows], factors[rows, i, None, None, None].to(images))
     return images
 
 

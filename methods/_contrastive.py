@@ -25,18 +25,18 @@ class EmbeddingClassifier(Classifier):
 
 
 def contrast(
-    own: Tensor, styled: Tensor, labels: Tensor, margin: float, rng: torch.Generator, same_class: bool = False
+    original: Tensor, styled: Tensor, labels: Tensor, margin: float, rng: torch.Generator, same_class: bool = False
 ) -> tuple[Tensor, int]:
-    """Mean triplet loss () of anchors `own` (B, D), and the number of anchors skipped for lack of a negative.
+    """Mean triplet loss () of anchors `original` (B, D), and the number of anchors skipped for lack of a negative.
 
     Embeddings are L2-normalised. Each anchor's negative is the stylised embedding of a sample of another class, drawn
-    uniformly from the batch; if no anchor has one, the loss is 0.
+    uniformly from the batch; without anchors that have a negative, the loss is 0.
 
     Args:
-        own: Embeddings (B, D) of a batch.
-        styled: Embeddings (B, D) of the same samples, stylised.
+        original: Embeddings (B, D) of a batch.
+        styled: Embeddings (B, D) of the stylised samples.
         labels: Classes (B,).
-        margin: Of the triplet loss.
+        margin: Margin of the triplet loss.
         rng: For drawing positives and negatives.
         same_class: Draw the positive from all other embeddings of the anchor's class, stylised or not; otherwise the
             positive is the anchor's own stylised embedding.
@@ -46,16 +46,18 @@ def contrast(
     anchors = (~same).any(1).nonzero().flatten()
     skipped = len(labels) - len(anchors)
     if not len(anchors):
-        return own.new_zeros(()), skipped
-    negative = _one_of(~same[anchors], rng).to(own.device)
+        return original.new_zeros(()), skipped
+    negative = _random_true_column(~same[anchors], rng).to(original.device)
     positive = anchors + len(labels)
     if same_class:
-        positive = _one_of(torch.cat([same & ~torch.eye(len(labels), dtype=torch.bool), same], dim=1)[anchors], rng)
-    both = normalize(torch.cat([own, styled]))
+        positive = _random_true_column(
+            torch.cat([same & ~torch.eye(len(labels), dtype=torch.bool), same], dim=1)[anchors], rng
+        )
+    embeddings = normalize(torch.cat([original, styled]))
     loss = triplet_margin_loss(
-        both[anchors.to(own.device)],
-        both[positive.to(own.device)],
-        both[negative + len(labels)],
+        embeddings[anchors.to(original.device)],
+        embeddings[positive.to(original.device)],
+        embeddings[negative + len(labels)],
         margin=margin,
         eps=1e-7,
     )
@@ -68,6 +70,6 @@ def embedding_penalty(embeddings: Tensor, summed: bool = False) -> Tensor:
     return square.sum() if summed else square.mean()
 
 
-def _one_of(allowed: Tensor, rng: torch.Generator) -> Tensor:
-    """One true column of each row of `allowed` (A, M), drawn uniformly: (A,)."""
+def _random_true_column(allowed: Tensor, rng: torch.Generator) -> Tensor:
+    """A true column (A,) of each row of `allowed` (A, M), drawn uniformly."""
     return torch.multinomial(allowed.float(), 1, generator=rng)[:, 0]

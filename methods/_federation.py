@@ -43,9 +43,9 @@ class LocalSGD(Method):
         participants: Clients per round; None for all.
         local_epochs: E, passes over the local data per round.
         batch_size: B.
-        lr, momentum, weight_decay: Of SGD.
-        schedule: Of the learning rate over rounds: constant, cosine, or step20 (x 0.1 every 20 rounds).
-        buffers: BatchNorm statistics are shared (``share``), kept by each client (``keep_local``: whoever evaluates the
+        lr, momentum, weight_decay: Hyperparameters of SGD.
+        schedule: Learning rate over rounds: constant, cosine, or step20 (x 0.1 every 20 rounds).
+        buffers: BatchNorm statistics are shared (``share``), kept by each client (``keep_local``: an evaluation of the
             global model recomputes them), or never updated (``freeze``: BatchNorm always in evaluation mode;
             ``freeze_backbone``: only that of the backbone).
         image_changes: Augmentation of training images: ``flip_translate`` (if the dataset allows them), ``crop`` (random
@@ -106,9 +106,13 @@ class LocalSGD(Method):
 
     def trained_by(self, local_training: LocalTraining) -> Self:
         """This method with another local training, which copies made by `dataclasses.replace` keep."""
-        changed = {"local_training": local_training, "installed_as": self.name(), "__module__": type(self).__module__}
-        other: type[Self] = type(type(self).__name__, (type(self),), changed)
-        return other(**{field.name: getattr(self, field.name) for field in fields(self)})
+        attributes = {
+            "local_training": local_training,
+            "installed_as": self.name(),
+            "__module__": type(self).__module__,
+        }
+        subclass: type[Self] = type(type(self).__name__, (type(self),), attributes)
+        return subclass(**{field.name: getattr(self, field.name) for field in fields(self)})
 
     def undefended(self) -> Self:
         plain = self.local_training.undefended()
@@ -152,10 +156,10 @@ class LocalSGD(Method):
         BatchNorm stays in evaluation mode if batches have one image, which has no batch statistics.
         """
         model.train()
-        whole = self.buffers == "freeze" or min(self.batch_size, n) == 1
-        if not (whole or self.frozen):
+        all_frozen = self.buffers == "freeze" or min(self.batch_size, n) == 1
+        if not (all_frozen or self.frozen):
             return
-        for module in (model if whole else cast(nn.Module, model.backbone)).modules():
+        for module in (model if all_frozen else cast(nn.Module, model.backbone)).modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.eval()
 
@@ -195,12 +199,12 @@ def train(
         optimizer = settings.new_optimizer(model, round)
     for group in optimizer.param_groups:
         group["lr"] = settings.lr_at(round)
-    work, device = settings.workload(data), device_of(model)
+    workload, device = settings.workload(data), device_of(model)
     for batch in mini_batches(data, settings, rng):
         images = batch.images.to(device, memory_format=torch.channels_last)
         optimizer.zero_grad()
-        given = Batch(batch.index, images, batch.labels.to(device))
-        settings.local_training.backward(model, loss, given, work, rng)
+        device_batch = Batch(batch.index, images, batch.labels.to(device))
+        settings.local_training.backward(model, loss, device_batch, workload, rng)
         optimizer.step()
     optimizer.zero_grad()  # frees the gradients: there may be many clients
 
@@ -217,8 +221,8 @@ def batches(n: int, size: int, rng: torch.Generator) -> Iterator[Tensor]:
     BatchNorm statistics of a few images are unreliable. Of the released codes only StableFDG's, by Dassl's loader, drops it.
     Shuffling drops each image with equal probability.
     """
-    whole = max(1, n // size) * size
-    yield from torch.randperm(n, generator=rng)[:whole].split(size)
+    used = max(1, n // size) * size
+    yield from torch.randperm(n, generator=rng)[:used].split(size)
 
 
 def batch_count(n: int, size: int) -> int:
@@ -245,24 +249,26 @@ def average(states: Sequence[Mapping[str, Tensor]], weights: Sequence[float] | N
         states: At least one, all of one architecture.
         weights: Non-negative, with any positive sum; None for equal weights.
     """
-    given = [1.0] * len(states) if weights is None else list(weights)
-    total = sum(given)
+    client_weights = [1.0] * len(states) if weights is None else list(weights)
+    total = sum(client_weights)
     if not states or total <= 0:
         raise ValueError(f"want at least one model state and a positive sum of weights, got {len(states)}, {total}")
     mean = {}
     for name, first in states[0].items():
         wide = torch.float32 if first.is_floating_point() else torch.float64
-        summed = torch.zeros(first.shape, dtype=wide)
-        for state, weight in zip(states, given, strict=True):
-            summed.add_(state[name], alpha=weight / total)
-        mean[name] = summed.to(first.dtype) if first.is_floating_point() else (summed + 1e-6).floor().to(first.dtype)
+        weighted_sum = torch.zeros(first.shape, dtype=wide)
+        for state, weight in zip(states, client_weights, strict=True):
+            weighted_sum.add_(state[name], alpha=weight / total)
+        mean[name] = (
+            weighted_sum.to(first.dtype) if first.is_floating_point() else (weighted_sum + 1e-6).floor().to(first.dtype)
+        )
     return mean
 
 
 def shared_state(model: nn.Module, sender: str, round: int, settings: LocalSGD) -> ModelState:
     """The model state that `sender` shares, without BatchNorm statistics if they are kept local."""
-    whole = ModelState.of(model, sender, round)
-    return whole if settings.buffers != "keep_local" else whole.without_statistics()
+    state = ModelState.of(model, sender, round)
+    return state if settings.buffers != "keep_local" else state.without_statistics()
 
 
 def load_average(

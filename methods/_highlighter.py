@@ -21,8 +21,8 @@ class Highlighter(nn.Module):
     Args:
         channels: C.
         dim: d, the embedding size of queries and keys.
-        kind: The query is the mean of the partner's and the sample's own (``mix``, Eq. 8), the partner's (``cross``, Eq. 6)
-            or its own (``self``); ``conv`` scores with two convolutions of the same size and no query (App. F.2).
+        kind: The query is the mean of the partner's and the sample's query (``mix``, Eq. 8), the partner's (``cross``, Eq. 6)
+            or the sample's (``self``); ``conv`` scores with two convolutions of the same size and no query (App. F.2).
         qk_norm: L2-normalise queries and keys over d per position, as the released code does; Eq. 8 does not.
         released: Adds the biases, value branch and output scale of the released code, which are shared but unused.
     """
@@ -48,19 +48,19 @@ class Highlighter(nn.Module):
             partner: (B,) index of another sample of the same class; None for inference, with self-attention.
         """
         if self.kind == "conv":
-            scored: Tensor = self.key(self.query(z).relu()).mean(1).flatten(1)
-            return scored.softmax(1)
+            logits: Tensor = self.key(self.query(z).relu()).mean(1).flatten(1)
+            return logits.softmax(1)
         query, key = self.query(z).flatten(2), self.key(z).flatten(2)
         if self.qk_norm:
             query, key = nn.functional.normalize(query, dim=1), nn.functional.normalize(key, dim=1)
-        own = query.mean(2)
+        self_query = query.mean(2)
         if partner is None or self.kind == "self":
-            combined = own
+            pooled_query = self_query
         elif self.kind == "cross":
-            combined = own[partner]
+            pooled_query = self_query[partner]
         else:
-            combined = (own[partner] + own) / 2
-        return torch.einsum("bd,bdp->bp", combined, key).softmax(1)
+            pooled_query = (self_query[partner] + self_query) / 2
+        return torch.einsum("bd,bdp->bp", pooled_query, key).softmax(1)
 
     def forward(self, z: Tensor, partner: Tensor | None = None) -> Tensor:
         """A(z) (B, C), Eq. 7."""
@@ -75,7 +75,7 @@ class HighlightedClassifier(nn.Module):
         classes: K.
         image_size: H = W of the images.
         rng: For the initialisation.
-        dim, kind, qk_norm, released: Of the highlighter; ``off`` leaves it out.
+        dim, kind, qk_norm, released: As in `Highlighter`; the kind ``off`` omits the highlighter.
 
     Raises:
         ValueError: The last feature map has one position, so attention is constant.

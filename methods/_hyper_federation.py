@@ -35,18 +35,20 @@ EmbeddingInit = Generator[Request, Answers, None]
 _LOCAL: Mapping[str, Any] = {"local_epochs": 1, "batch_size": 16, "lr": 0.05}
 QUICK: Mapping[str, Any] = {**_LOCAL, "rounds": 2, "server_lr": 2e-3, "server_schedule": "cosine"}
 DEFAULT: Mapping[str, Any] = {**_LOCAL, "batch_size": 8, "rounds": 48, "server_lr": 1e-3, "server_schedule": "cosine"}
-# Of clients, in the paper's setting: it names neither, and FedAvg does not reach its figures there by SGD or without changes
+# Clients' training in the paper's setting. The paper names neither value; FedAvg reaches the paper's figures with both only
 TRAINED: Mapping[str, Any] = {"client_optimizer": "adam", "image_changes": "crop_colour"}
 OptimizerName = Literal["sgd", "sgd_momentum", "adam"]
 OPTIMIZERS: dict[OptimizerName, Callable[[Any, float, float, float], Optimizer]] = {
-    "sgd": lambda given, lr, momentum, decay: torch.optim.SGD(given, lr, weight_decay=decay),
-    "sgd_momentum": lambda given, lr, momentum, decay: torch.optim.SGD(given, lr, momentum, weight_decay=decay),
-    "adam": lambda given, lr, momentum, decay: torch.optim.Adam(given, lr, weight_decay=decay, fused=True),
+    "sgd": lambda parameters, lr, momentum, decay: torch.optim.SGD(parameters, lr, weight_decay=decay),
+    "sgd_momentum": lambda parameters, lr, momentum, decay: torch.optim.SGD(
+        parameters, lr, momentum, weight_decay=decay
+    ),
+    "adam": lambda parameters, lr, momentum, decay: torch.optim.Adam(parameters, lr, weight_decay=decay, fused=True),
 }
 
 
 class PersonalModels(nn.Module):
-    """Result of training: one model per client, and a common model for images of no client, used by `forward`.
+    """Result of training: a model for each client, and a common model for other images, which `forward` uses.
 
     Args:
         common: Generated from the mean embedding.
@@ -81,13 +83,13 @@ class HyperFederation(LocalSGD):
         local_steps: Mini-batches per round, each drawn independently; none for `local_epochs` passes.
         client_optimizer: sgd (momentum 0), sgd_momentum, or adam.
         embedding_dim: e; none for 1 + N // 4.
-        embedding_std: Standard deviation of embeddings that are drawn, at first or anew; 1 is torch's default. The farther
-            apart they are, the more the clients' models differ.
-        hidden, depth, slope, init: Of the hypernetwork (`_hypernetwork.Hypernetwork`).
-        server_optimizer, server_lr, server_momentum, server_weight_decay: Of the server's step.
-        server_schedule: Of the server's learning rate over rounds: constant (as in the papers), cosine, or step20. With a
+        embedding_std: Standard deviation of random embeddings; 1 is torch's default. The more they differ, the more the
+            clients' models differ.
+        hidden, depth, slope, init: As in `_hypernetwork.Hypernetwork`.
+        server_optimizer, server_lr, server_momentum, server_weight_decay: The server's optimiser and its settings.
+        server_schedule: The server's learning rate over rounds: constant (as in the papers), cosine, or step20. With a
             constant rate the models of consecutive late rounds differ widely.
-        clip: Largest gradient norm, of clients and of the server.
+        clip: Largest gradient norm of clients and of the server.
     """
 
     personal: ClassVar[bool] = True
@@ -174,9 +176,9 @@ class HyperFederation(LocalSGD):
         """Sets the embeddings before the first round, possibly by asking clients; here they stay random and are learned."""
         yield from ()
 
-    def client_weights(self, back: Pullback) -> tuple[Tensor, Tensor]:
+    def client_weights(self, pullback: Pullback) -> tuple[Tensor, Tensor]:
         """Weights (M,) of the clients' gradients, for theta and for nu; here equal."""
-        equal = back.updates.new_full((len(back.rows),), 1 / len(back.rows))
+        equal = pullback.updates.new_full((len(pullback.rows),), 1 / len(pullback.rows))
         return equal, equal
 
     def moving_average(self, hypernetwork: Hypernetwork) -> MovingAverage:
@@ -193,8 +195,8 @@ class HyperFederation(LocalSGD):
         trained = [parameter for parameter in hypernetwork.parameters() if parameter.requires_grad]
         build = OPTIMIZERS[self.server_optimizer]
         optimizer = build(trained, self.server_lr, self.server_momentum, self.server_weight_decay)
-        held = {"hypernetwork": hypernetwork, "average": average, "optimizer": optimizer}
-        for round in federation.rounds(self.rounds, **held):
+        checkpointed = {"hypernetwork": hypernetwork, "average": average, "optimizer": optimizer}
+        for round in federation.rounds(self.rounds, **checkpointed):
             clients = federation.sample(self.participants, rng)
             rows = torch.tensor([federation.clients.index(client) for client in clients])
             current = average.current
@@ -202,15 +204,15 @@ class HyperFederation(LocalSGD):
             expected = [ExpectedArtifact(ModelUpdate(client=SERVER, round=round, state=states[0]))]
             answers = yield Request("fit", _messages(clients, states, round), wanted=expected)
             updates = torch.stack([_update(hypernetwork, answers[client]) for client in clients])
-            back = current.pullback(rows, updates.to(federation.device))
-            hypernetwork.set_gradients(back, *self.client_weights(back))
+            pullback = current.pullback(rows, updates.to(federation.device))
+            hypernetwork.set_gradients(pullback, *self.client_weights(pullback))
             nn.utils.clip_grad_norm_(trained, self.clip)
             for group in optimizer.param_groups:
                 group["lr"] = self.server_lr_at(round)
             optimizer.step()
             self.after_step(hypernetwork, rng)
             average.update(round)
-        if average.final is not average.current:  # its models have not been sent yet
+        if average.final is not average.current:  # the final models have not been sent yet
             states = average.final.states(average.final.embeddings)
             yield Request("use", _messages(federation.clients, states, self.rounds), wanted=())
         return self._models(average.final, federation, rng)

@@ -43,7 +43,7 @@ class Pullback:
         return (self.updates @ self.updates.T) * (self.codes @ self.codes.T + 1) + self.trunk @ self.trunk.T
 
     def gram_embeddings(self) -> Tensor:
-        """Inner products (M, M) of the clients' gradients of nu (N, e): diagonal, as each has its own row."""
+        """Inner products (M, M) of the clients' gradients of nu (N, e): diagonal, as each client has a separate row."""
         return self.embeddings.square().sum(1).diag()
 
 
@@ -61,7 +61,7 @@ class Hypernetwork(nn.Module):
         network: A client's model: names, shapes and, for the init ``client``, the heads' biases.
         init: ``client``: the heads' biases are `network`'s parameters and their weights a tenth of torch's, so that every
             client starts near `network`. ``default``: torch's initialisation of Linear throughout.
-        rng: For the initialisation.
+        rng: Draws the initial parameters.
     """
 
     def __init__(
@@ -90,8 +90,8 @@ class Hypernetwork(nn.Module):
 
     def forward(self, embeddings: Tensor) -> Tensor:
         """Flattened client models (M, P) for embeddings (M, e)."""
-        flat: Tensor = self.heads(self.trunk(embeddings))
-        return flat
+        vectors: Tensor = self.heads(self.trunk(embeddings))
+        return vectors
 
     def to_vector(self, state: Mapping[str, Tensor]) -> Tensor:
         """The tensors of a client's model flattened to (P,)."""
@@ -105,30 +105,30 @@ class Hypernetwork(nn.Module):
     @torch.no_grad()
     def states(self, embeddings: Tensor) -> list[dict[str, Tensor]]:
         """Client models for embeddings (M, e), on the CPU."""
-        return [self.from_vector(flat) for flat in self(embeddings.to(self.heads.bias.device)).cpu()]
+        return [self.from_vector(vector) for vector in self(embeddings.to(self.heads.bias.device)).cpu()]
 
     def pullback(self, rows: Tensor, updates: Tensor) -> Pullback:
         """Vector-Jacobian products J^T Delta of the models h(nu[rows]) with updates Delta (M, P)."""
         trunk = list(self.trunk.parameters())
         with torch.enable_grad():
-            chosen = self.embeddings.detach()[rows].requires_grad_()
-            codes = self.trunk(chosen)
-        back = updates @ self.heads.weight.detach()
-        of_trunk, of_embeddings = [], []
-        for i, (code, gradient) in enumerate(zip(codes, back, strict=True)):
-            *parts, own = torch.autograd.grad(code, [*trunk, chosen], gradient, retain_graph=True)
-            of_trunk.append(torch.cat([part.reshape(-1) for part in parts]))
-            of_embeddings.append(own[i])
-        return Pullback(rows, updates, codes.detach(), torch.stack(of_trunk), torch.stack(of_embeddings))
+            embeddings = self.embeddings.detach()[rows].requires_grad_()
+            codes = self.trunk(embeddings)
+        code_gradients = updates @ self.heads.weight.detach()
+        trunk_gradients, embedding_gradients = [], []
+        for i, (code, gradient) in enumerate(zip(codes, code_gradients, strict=True)):
+            *parts, embedding_gradient = torch.autograd.grad(code, [*trunk, embeddings], gradient, retain_graph=True)
+            trunk_gradients.append(torch.cat([part.reshape(-1) for part in parts]))
+            embedding_gradients.append(embedding_gradient[i])
+        return Pullback(rows, updates, codes.detach(), torch.stack(trunk_gradients), torch.stack(embedding_gradients))
 
-    def set_gradients(self, back: Pullback, theta: Tensor, nu: Tensor) -> None:
+    def set_gradients(self, pullback: Pullback, theta: Tensor, nu: Tensor) -> None:
         """Sets the gradients to weighted sums over clients, with weights `theta` (M,) and `nu` (M,)."""
         if self.heads.weight.grad is None:
             self.heads.weight.grad = torch.empty_like(self.heads.weight)
-        torch.mm(back.updates.T, theta[:, None] * back.codes, out=self.heads.weight.grad)
-        self.heads.bias.grad = theta @ back.updates
-        summed = (theta @ back.trunk).split([parameter.numel() for parameter in self.trunk.parameters()])
+        torch.mm(pullback.updates.T, theta[:, None] * pullback.codes, out=self.heads.weight.grad)
+        self.heads.bias.grad = theta @ pullback.updates
+        summed = (theta @ pullback.trunk).split([parameter.numel() for parameter in self.trunk.parameters()])
         for parameter, part in zip(self.trunk.parameters(), summed, strict=True):
             parameter.grad = part.view_as(parameter)
         self.embeddings.grad = torch.zeros_like(self.embeddings)
-        self.embeddings.grad[back.rows] = nu[:, None] * back.embeddings
+        self.embeddings.grad[pullback.rows] = nu[:, None] * pullback.embeddings

@@ -14,10 +14,10 @@ from ._latent_classifier import LatentClassifier
 
 Output = Literal["logits", "paper"]
 Sign = Literal["absolute", "signed"]
-_AT_ONCE = 256  # images
+_BATCH_SIZE = 256  # images in one pass
 NEGLIGIBLE = 1e-12  # where the sum of importances is at most this, clients are weighted equally
 
-Named = Mapping[str, Tensor]
+NamedTensors = Mapping[str, Tensor]
 
 
 def importance(
@@ -34,24 +34,24 @@ def importance(
         sign: ``absolute``, or ``signed`` as in Eq. 17.
     """
     device = device_of(model.eval())
-    named = dict(model.named_parameters())
+    parameters = dict(model.named_parameters())
     head = [f"head.{name}" for name, _ in model.head.named_parameters()]
-    encoder = [name for name in named if name not in head]
-    total = {name: torch.zeros_like(parameter) for name, parameter in named.items()}
-    for part in images.split(batch_size):
-        latents = model.embedding(part.to(device))
+    encoder = [name for name in parameters if name not in head]
+    total = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
+    for batch in images.split(batch_size):
+        latents = model.embedding(batch.to(device))
         logits = model.head(latents)
         if output == "logits":
-            norms = [(logits.square().sum(), list(named))]
+            norms = [(logits.square().sum(), list(parameters))]
         else:
             norms = [(latents.norm(dim=1).sum(), encoder), (logits.norm(dim=1).sum(), head)]
         for norm, names in norms:
             gradients = torch.autograd.grad(
-                norm, [named[name] for name in names], retain_graph=True, materialize_grads=True
+                norm, [parameters[name] for name in names], retain_graph=True, materialize_grads=True
             )
             for name, gradient in zip(names, gradients, strict=True):
                 total[name] += gradient.abs() if sign == "absolute" else gradient
-    return {name: (sum_ / len(images)).cpu() for name, sum_ in total.items()}
+    return {name: (gradient_sum / len(images)).cpu() for name, gradient_sum in total.items()}
 
 
 @torch.no_grad()
@@ -65,13 +65,13 @@ def last_layer_gradients(model: LatentClassifier, images: Tensor, output: Output
 
     Returns: (N, K (p + 1)), signed.
     """
-    found, device = [], device_of(model.eval())
-    for part in images.split(_AT_ONCE):
-        inputs = model.head.norm(model.embedding(part.to(device)))
+    gradients, device = [], device_of(model.eval())
+    for batch in images.split(_BATCH_SIZE):
+        inputs = model.head.norm(model.embedding(batch.to(device)))
         logits = model.head.linear(inputs)
         by_bias = 2 * logits if output == "logits" else nn.functional.normalize(logits, dim=1)
-        found.append(torch.cat([(by_bias[:, :, None] * inputs[:, None, :]).flatten(1), by_bias], dim=1).cpu())
-    return torch.cat(found)
+        gradients.append(torch.cat([(by_bias[:, :, None] * inputs[:, None, :]).flatten(1), by_bias], dim=1).cpu())
+    return torch.cat(gradients)
 
 
 def pooled(gradients: Tensor, batch_size: int, sign: Sign) -> Tensor:
@@ -81,48 +81,57 @@ def pooled(gradients: Tensor, batch_size: int, sign: Sign) -> Tensor:
     return total / gradients.shape[-2]
 
 
-def summed(states: Sequence[Named]) -> dict[str, Tensor]:
+def summed(states: Sequence[NamedTensors]) -> dict[str, Tensor]:
     """Sum of the clients' states by name, in double precision."""
     return {name: torch.stack([state[name].double() for state in states]).sum(0) for name in states[0]}
 
 
-def share(own: Named, total: Named, clients: int) -> dict[str, Tensor]:
-    """Weight of each parameter: its importance over the sum of all clients', or 1 / clients where that sum is 0."""
+def share(importances: NamedTensors, total: NamedTensors, clients: int) -> dict[str, Tensor]:
+    """Weight of each parameter: its importance over the sum of all clients' importances; 1 / clients where the sum is 0."""
     return {
-        name: torch.where(total[name].abs() > NEGLIGIBLE, own[name].double() / total[name].double(), 1 / clients)
-        for name in own
+        name: torch.where(
+            total[name].abs() > NEGLIGIBLE, importances[name].double() / total[name].double(), 1 / clients
+        )
+        for name in importances
     }
 
 
-def effective_clients(importances: Sequence[Named]) -> float:
+def effective_clients(importances: Sequence[NamedTensors]) -> float:
     """Effective number of clients in an average weighted by these importances, from 1 to their number.
 
     For each scalar parameter it is 1 / (sum over clients of the squared weight); the result is the median over all scalar
     parameters.
     """
     total = summed(importances)
-    shares = [share(own, total, len(importances)) for own in importances]
-    squared = [torch.stack([of[name] for of in shares]).square().sum(0).flatten() for name in total]
-    return float((1 / torch.cat(squared)).median())
+    shares = [share(of_client, total, len(importances)) for of_client in importances]
+    squared_shares = [
+        torch.stack([shares_of_client[name] for shares_of_client in shares]).square().sum(0).flatten() for name in total
+    ]
+    return float((1 / torch.cat(squared_shares)).median())
 
 
-def weighted(state: Named, shares: Named) -> dict[str, Tensor]:
+def weighted(state: NamedTensors, shares: NamedTensors) -> dict[str, Tensor]:
     """Parameters multiplied by their weights, in double precision."""
     return {name: state[name].double() * weight for name, weight in shares.items()}
 
 
-def combined(states: Sequence[Named], weights: Sequence[Named]) -> dict[str, Tensor]:
+def combined(states: Sequence[NamedTensors], weights: Sequence[NamedTensors]) -> dict[str, Tensor]:
     """Element-wise mean of `states`, weighted by `weights`."""
     total = summed(weights)
-    parts = [weighted(s, share(w, total, len(states))) for s, w in zip(states, weights, strict=True)]
+    parts = [
+        weighted(state, share(importances, total, len(states)))
+        for state, importances in zip(states, weights, strict=True)
+    ]
     return {name: tensor.to(states[0][name].dtype) for name, tensor in summed(parts).items()}
 
 
-def buffers(states: Sequence[Named], weights: Sequence[float] | None) -> dict[str, Tensor]:
+def buffers(states: Sequence[NamedTensors], weights: Sequence[float] | None) -> dict[str, Tensor]:
     """Averages BatchNorm statistics by `weights`; takes the largest of each counter."""
-    kept = [{name: t for name, t in state.items() if name.rpartition(".")[2] in STATISTICS} for state in states]
-    merged = average(kept, weights)
+    statistics = [
+        {name: tensor for name, tensor in state.items() if name.rpartition(".")[2] in STATISTICS} for state in states
+    ]
+    merged = average(statistics, weights)
     for name in merged:
         if not merged[name].is_floating_point():
-            merged[name] = torch.stack([state[name] for state in kept]).amax(0)
+            merged[name] = torch.stack([state[name] for state in statistics]).amax(0)
     return merged

@@ -40,13 +40,13 @@ class Latents:
     """Latents (C, S, B, p) of C clients under optimisation, with Adam's state.
 
     Args:
-        how: The settings.
+        settings: Settings of the inversion.
         starts: Initial latents (C, S, B, p), from `starts_for`.
     """
 
-    def __init__(self, how: Inversion, starts: Tensor) -> None:
-        self.how, self.value = how, starts.clone().requires_grad_()
-        self.adam = torch.optim.Adam([self.value], how.lr, betas=(0.5, 0.9))
+    def __init__(self, settings: Inversion, starts: Tensor) -> None:
+        self.settings, self.value = settings, starts.clone().requires_grad_()
+        self.adam = torch.optim.Adam([self.value], settings.lr, betas=(0.5, 0.9))
 
     def fit(self, heads: Sequence[Head], labels: Tensor) -> Tensor:
         """Optimises the latents for the clients' heads and labels (C, S, B).
@@ -56,11 +56,11 @@ class Latents:
 
         Returns: Eq. 5 of the result by client (C,), averaged over batches, in evaluation mode.
         """
-        trained = self.how.mode == "train"
+        trained = self.settings.mode == "train"
         for head in heads:
             head.train(trained).requires_grad_(False)
         frozen = FrozenHeads.of(heads)
-        for _ in range(self.how.steps):
+        for _ in range(self.settings.steps):
             self.adam.zero_grad()
             if trained:
                 self._backward_sequentially(heads, labels)
@@ -69,7 +69,7 @@ class Latents:
             self.adam.step()
         frozen = FrozenHeads.of([head.eval() for head in heads])
         with torch.no_grad():
-            return statistics_loss(frozen.mean, frozen.variance, self.value, self.how.distance).mean(-1)
+            return statistics_loss(frozen.mean, frozen.variance, self.value, self.settings.distance).mean(-1)
 
     def _backward_sequentially(self, heads: Sequence[Head], labels: Tensor) -> None:
         for head, latents, classes in zip(heads, self.value, labels, strict=True):
@@ -80,10 +80,10 @@ class Latents:
     def loss(self, logits: Tensor, mean: Tensor, variance: Tensor, latents: Tensor, labels: Tensor) -> Tensor:
         """Eq. 7 summed over batches (..., B, p), with logits (..., B, K), statistics (..., p), labels (..., B)."""
         entropy = nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="sum")
-        moments = statistics_loss(mean, variance, latents, self.how.distance).sum()
-        size = _distance(latents, self.how.distance).mean(-1).sum()
-        of_class = self.how.class_weight * entropy / labels.shape[-1]
-        return of_class + self.how.bn_weight * moments + self.how.norm_weight * size
+        moments = statistics_loss(mean, variance, latents, self.settings.distance).sum()
+        size = _distance(latents, self.settings.distance).mean(-1).sum()
+        of_class = self.settings.class_weight * entropy / labels.shape[-1]
+        return of_class + self.settings.bn_weight * moments + self.settings.norm_weight * size
 
 
 def statistics_loss(mean: Tensor, variance: Tensor, latents: Tensor, distance: str) -> Tensor:
@@ -98,11 +98,13 @@ def _distance(difference: Tensor, distance: str) -> Tensor:
     return squared if distance == "squared" else squared.clamp_min(1e-24).sqrt()
 
 
-def starts_for(how: Inversion, latent_dim: int, rng: torch.Generator) -> Tensor:
+def starts_for(settings: Inversion, latent_dim: int, rng: torch.Generator) -> Tensor:
     """Initial latents (S, B, p) from N(0, 1)."""
-    return torch.randn(how.batches, how.batch_size, latent_dim, generator=rng)
+    return torch.randn(settings.batches, settings.batch_size, latent_dim, generator=rng)
 
 
-def labels_for(how: Inversion, share: Tensor, rng: torch.Generator) -> Tensor:
+def labels_for(settings: Inversion, shares: Tensor, rng: torch.Generator) -> Tensor:
     """Classes (S, B) drawn with probabilities `share` (K,)."""
-    return torch.multinomial(share, how.batches * how.batch_size, replacement=True, generator=rng).view(how.batches, -1)
+    return torch.multinomial(shares, settings.batches * settings.batch_size, replacement=True, generator=rng).view(
+        settings.batches, -1
+    )

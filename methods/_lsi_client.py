@@ -46,7 +46,7 @@ class LSIClient(Resumable):
         self.method, self.data, self.rng, self.device = method, data, rng, federation.device
         self.model = model.to(self.device)
         self.clients = len(federation.clients)
-        self.place = federation.clients.index(data.client)
+        self.client_index = federation.clients.index(data.client)
         self.round = 0
         self.start: ModelState | None = None
         self.optimizer: torch.optim.Optimizer | None = None
@@ -70,7 +70,7 @@ class LSIClient(Resumable):
             self.model.reinitialise(self.rng)
             self.model.to(self.device)
         settings = replace(self.method, local_epochs=self.method.pretrain_epochs)
-        train(self.model, self._entropy, self.data, settings, 0, self.rng)
+        train(self.model, self._cross_entropy, self.data, settings, 0, self.rng)
         self._log_stage1()
         name, answer = self.data.client, Message()
         if self.method.invariance:
@@ -82,8 +82,8 @@ class LSIClient(Resumable):
 
     def adopt(self, message: Message) -> Message:
         """End of stage 3: keeps the translator and shares nothing."""
-        (sent,) = (artifact for artifact in message if isinstance(artifact, RepresentationTranslator))
-        self.translator = self.method.received(sent, self.clients, self.rng).to(self.device)
+        (artifact,) = (artifact for artifact in message if isinstance(artifact, RepresentationTranslator))
+        self.translator = self.method.received(artifact, self.clients, self.rng).to(self.device)
         self._log_identity_error(self.translator)
         return []
 
@@ -92,7 +92,7 @@ class LSIClient(Resumable):
         answer = Message()
         if message:
             self._receive(message)
-            answer += self._validated()
+            answer += self._validation_answer()
         elif self.start is not None:
             self.start.load_into(self.model)
         if self.optimizer is None or not self.method.keep_momentum:
@@ -102,20 +102,26 @@ class LSIClient(Resumable):
             importances = self.method.importances(self.model, as_images(self.data.pixels))
             answer.append(ImportanceWeights(client=self.data.client, round=self.round, state=importances))
         if self.method.normaliser == "server":
-            answer.append(self._shared())
+            answer.append(self._shared_state())
         return answer
 
     def weigh(self, message: Message) -> Message:
         """Stage 5 if clients normalise: the model, with parameters multiplied by their importance weights.
 
-        The client's own importances come back with the sum, as a defense left them, so that the weights sum to 1.
+        The client's own importances are sent back with the sum, as its defense released them, so that the weights sum to 1.
         """
-        (total,) = (sent for sent in message if isinstance(sent, ImportanceWeights) and sent.client == SERVER)
-        (own,) = (sent for sent in message if isinstance(sent, ImportanceWeights) and sent.client != SERVER)
-        whole = self._shared()
+        (total,) = (
+            artifact for artifact in message if isinstance(artifact, ImportanceWeights) and artifact.client == SERVER
+        )
+        (own_importances,) = (
+            artifact for artifact in message if isinstance(artifact, ImportanceWeights) and artifact.client != SERVER
+        )
+        state = self._shared_state()
         participants = min(self.method.participants or self.clients, self.clients)
-        parts = weighted(whole.state, share(own.state, total.state, participants))
-        return [replace(whole, state=whole.state | {name: part.float() for name, part in parts.items()})]
+        weighted_parameters = weighted(state.state, share(own_importances.state, total.state, participants))
+        return [
+            replace(state, state=state.state | {name: tensor.float() for name, tensor in weighted_parameters.items()})
+        ]
 
     def recalibrate(self, message: Message) -> Message:
         """BatchNorm statistics of the aggregated model, recomputed on local data."""
@@ -127,7 +133,7 @@ class LSIClient(Resumable):
     def validate(self, message: Message) -> Message:
         """Accuracy of the received model on held-out images."""
         self._receive(message)
-        return self._validated()
+        return self._validation_answer()
 
     def _receive(self, message: Message) -> None:
         for artifact in message:
@@ -135,10 +141,10 @@ class LSIClient(Resumable):
                 artifact.load_into(self.model)
                 self.round = artifact.round
 
-    def _shared(self) -> ModelState:
+    def _shared_state(self) -> ModelState:
         return shared_state(self.model, self.data.client, self.round, self.method)
 
-    def _validated(self) -> Message:
+    def _validation_answer(self) -> Message:
         images, labels = self.data.held_out_pixels, self.data.held_out_labels
         if self.method.select != "validation" or not len(labels):
             return []
@@ -155,12 +161,12 @@ class LSIClient(Resumable):
     def _log_identity_error(self, translator: Translator) -> None:
         """Logs the relative error of translating real latents to the client's own domain."""
         self.model.eval()
-        parts = (as_images(part).to(self.device) for part in self.data.pixels.split(64))
-        latents = torch.cat([self.model.embedding(part) for part in parts])
-        own = torch.full((len(latents),), self.place, device=self.device)
-        self.log["identity_error_real"] = (relative_error(translator(latents, own, own), latents), 1)
+        batches = (as_images(batch).to(self.device) for batch in self.data.pixels.split(64))
+        latents = torch.cat([self.model.embedding(batch) for batch in batches])
+        own_index = torch.full((len(latents),), self.client_index, device=self.device)
+        self.log["identity_error_real"] = (relative_error(translator(latents, own_index, own_index), latents), 1)
 
-    def _entropy(self, batch: Batch) -> Tensor:
+    def _cross_entropy(self, batch: Batch) -> Tensor:
         return nn.functional.cross_entropy(self.model(batch.images), batch.labels)
 
     def loss(self, batch: Batch) -> Tensor:
@@ -170,7 +176,7 @@ class LSIClient(Resumable):
         if self.translator is None:
             return loss
         other = torch.randint(self.clients, (len(latents),), generator=self.rng).to(self.device)
-        squared = (latents - self.translator(latents, torch.full_like(other, self.place), other)).square()
+        squared = (latents - self.translator(latents, torch.full_like(other, self.client_index), other)).square()
         distance = squared.mean() if self.method.invariance_distance == "mean" else squared.sum(1).mean()
         total, count = self.log.get("invariance_loss", (0.0, 0))
         self.log["invariance_loss"] = (total + float(distance.detach()), count + 1)

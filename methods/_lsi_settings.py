@@ -16,7 +16,16 @@ from ._federation import Schedule
 from ._importance import Output, Sign, importance, last_layer_gradients, pooled
 from ._latent_classifier import LatentClassifier
 from ._latent_inversion import Distance, HeadMode, Inversion
-from ._translator import Activation, Adversarial, Dropped, Minibatch, Mix, Pairing, Translator, TranslatorSettings
+from ._translator import (
+    Activation,
+    Adversarial,
+    DropoutPlacement,
+    Minibatch,
+    Mix,
+    Pairing,
+    Translator,
+    TranslatorSettings,
+)
 from ._weights import WeightedSGD
 
 _RELEASED: Mapping[str, Any] = {
@@ -112,7 +121,7 @@ class LSISettings(WeightedSGD):
     inversion_start: Literal["fresh", "carried"] = "fresh"
     hidden: TwoOrMore = 1024
     out_act: Activation = "none"
-    dropout: Dropped = "first"
+    dropout: DropoutPlacement = "first"
     translator_steps: PositiveInt = 200_000
     translator_batch: PositiveInt = 16
     translator_lr: PositiveFloat = 1e-4

@@ -60,27 +60,29 @@ def styles_of_clients(
 ) -> Moments:
     """Mean and std (M, n, C), as `styles_in_batches`, of M clients with the images at `clients` (M, n) each.
 
-    Batches of one size of several clients are one pass of the network.
+    Batches of equal size of several clients are computed in one pass of the network.
     """
-    parts = []
+    by_batch = []
     for batches in clients.tensor_split(batch_count(clients.shape[1], settings.batch_size), dim=1):
         size = batches.shape[1]
         backbone = _ready_copy(model, clients.shape[1], layer, settings)
         group_batches(backbone, size)
         device = device_of(backbone)
         passes = batches.split(max(1, at_once(*images.shape[-2:]) // size))
-        moments = [
-            rule(backbone.features(images[few.flatten()].to(device, memory_format=torch.channels_last), layer))
-            for few in passes
+        by_pass = [
+            rule(backbone.features(images[indices.flatten()].to(device, memory_format=torch.channels_last), layer))
+            for indices in passes
         ]
-        parts.append([torch.cat(one).cpu().unflatten(0, (-1, size)) for one in zip(*moments, strict=True)])
-    mean, std = (torch.cat(moment, dim=1) for moment in zip(*parts, strict=True))
+        by_batch.append(
+            [torch.cat(batch_moments).cpu().unflatten(0, (-1, size)) for batch_moments in zip(*by_pass, strict=True)]
+        )
+    mean, std = (torch.cat(moment, dim=1) for moment in zip(*by_batch, strict=True))
     return mean, std
 
 
 @torch.no_grad()
 def with_statistics_of(model: nn.Module, images: Tensor, layer: str, settings: LocalSGD) -> nn.Module:
-    """A copy of `model` in evaluation mode, with running statistics up to `layer` set to means over the batches'."""
+    """A copy of `model` in evaluation mode, with running statistics up to `layer` set to their mean over the batches."""
     copy = copied(model)
     copy.backbone = backbone = _ready_copy(model, len(images), layer, settings)
     for module in backbone.modules():
@@ -94,10 +96,10 @@ def with_statistics_of(model: nn.Module, images: Tensor, layer: str, settings: L
 
 def _ready_copy(model: nn.Module, n: int, layer: str, settings: LocalSGD) -> Backbone:
     """A copy of the stages up to `layer` in the training mode of a client with n images, channels last for CPU speed."""
-    whole = cast(Backbone, model.backbone)
-    needed = whole.stages[: whole.stages.index(whole.stage(layer)) + 1]
-    stages = {name: copied(whole.body[name]) for name in needed}
-    backbone = Backbone(stages, {name: whole.channels[name] for name in needed}, whole.mean, whole.std)
+    full = cast(Backbone, model.backbone)
+    needed = full.stages[: full.stages.index(full.stage(layer)) + 1]
+    stages = {name: copied(full.body[name]) for name in needed}
+    backbone = Backbone(stages, {name: full.channels[name] for name in needed}, full.mean, full.std)
     settings.ready(backbone, n)
     return backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 

@@ -14,7 +14,7 @@ from ._latent_classifier import FrozenHeads, Head
 
 Activation = Literal["none", "tanh"]
 ACTIVATIONS: dict[Activation, type[nn.Module]] = {"none": nn.Identity, "tanh": nn.Tanh}
-Dropped = Literal["first", "all"]
+DropoutPlacement = Literal["first", "all"]
 Minibatch = Literal["single", "mixed"]
 Pairing = Literal["uniform", "permutation"]
 Mix = Literal["sample", "released"]
@@ -42,7 +42,7 @@ class TranslatorSettings:
 
     hidden: int
     activation: Activation
-    dropout: Dropped
+    dropout: DropoutPlacement
     steps: int
     batch_size: int
     lr: float
@@ -58,7 +58,7 @@ class TranslatorSettings:
     mix: Mix
 
 
-class Dropout(nn.Module):
+class HalfDropout(nn.Module):
     """Dropout with probability 1/2 and its own random generator."""
 
     def __init__(self, rng: torch.Generator) -> None:
@@ -69,27 +69,27 @@ class Dropout(nn.Module):
         """The same shape; unchanged in evaluation mode."""
         if not self.training:
             return hidden
-        kept = torch.rand(hidden.shape, generator=self.rng) < 0.5
-        return hidden * kept.to(hidden.device) * 2
+        mask = torch.rand(hidden.shape, generator=self.rng) < 0.5
+        return hidden * mask.to(hidden.device) * 2
 
 
 def _hidden(inputs: int, outputs: int, dropped: bool, rng: torch.Generator) -> list[nn.Module]:
     layers: list[nn.Module] = [nn.Linear(inputs, outputs), nn.LeakyReLU(0.2), nn.LayerNorm(outputs)]
-    return [*layers, Dropout(rng)] if dropped else layers
+    return [*layers, HalfDropout(rng)] if dropped else layers
 
 
 class Translator(nn.Module):
     """G(z, d, d'): translates latents (B, p) from clients d to clients d'; d, d' (B,) are client indices."""
 
-    def __init__(self, latent_dim: int, clients: int, how: TranslatorSettings, rng: torch.Generator) -> None:
+    def __init__(self, latent_dim: int, clients: int, settings: TranslatorSettings, rng: torch.Generator) -> None:
         super().__init__()
         self.clients = clients
         with drawing_from(rng):
             self.layers = nn.Sequential(
-                *_hidden(latent_dim + 2 * clients, how.hidden, True, rng),
-                *_hidden(how.hidden, how.hidden, how.dropout == "all", rng),
-                nn.Linear(how.hidden, latent_dim),
-                ACTIVATIONS[how.activation](),
+                *_hidden(latent_dim + 2 * clients, settings.hidden, True, rng),
+                *_hidden(settings.hidden, settings.hidden, settings.dropout == "all", rng),
+                nn.Linear(settings.hidden, latent_dim),
+                ACTIVATIONS[settings.activation](),
             )
 
     def forward(self, latents: Tensor, source: Tensor, target: Tensor) -> Tensor:
@@ -102,15 +102,15 @@ class Translator(nn.Module):
 class Discriminator(nn.Module):
     """D: scores of realness (B, 1), and logits of the client (B, m)."""
 
-    def __init__(self, latent_dim: int, clients: int, how: TranslatorSettings, rng: torch.Generator) -> None:
+    def __init__(self, latent_dim: int, clients: int, settings: TranslatorSettings, rng: torch.Generator) -> None:
         super().__init__()
         with drawing_from(rng):
             self.layers = nn.Sequential(
-                *_hidden(latent_dim, how.hidden, True, rng),
-                *_hidden(how.hidden, how.hidden // 2, how.dropout == "all", rng),
+                *_hidden(latent_dim, settings.hidden, True, rng),
+                *_hidden(settings.hidden, settings.hidden // 2, settings.dropout == "all", rng),
             )
-            self.source = nn.Linear(how.hidden // 2, 1)
-            self.client = nn.Linear(how.hidden // 2, clients)
+            self.source = nn.Linear(settings.hidden // 2, 1)
+            self.client = nn.Linear(settings.hidden // 2, clients)
 
     def forward(self, latents: Tensor) -> tuple[Tensor, Tensor]:
         """Realness (B, 1) and client logits (B, m) of latents (B, p)."""
@@ -127,7 +127,7 @@ class Synthesised:
     clients: Tensor
 
 
-class Training:
+class TranslatorTraining:
     """Trains G and D on synthesised latents."""
 
     def __init__(
@@ -136,28 +136,33 @@ class Training:
         discriminator: Discriminator,
         data: Synthesised,
         heads: Sequence[Head],
-        how: TranslatorSettings,
+        settings: TranslatorSettings,
         rng: torch.Generator,
     ) -> None:
-        self.g, self.d, self.data, self.how, self.rng = translator, discriminator, data, how, rng
-        self.heads = FrozenHeads.of(heads) if how.head else None
-        present = data.labels.unique() if how.minibatch == "single" else [None]
+        self.g, self.d, self.data, self.settings, self.rng = translator, discriminator, data, settings, rng
+        self.heads = FrozenHeads.of(heads) if settings.head else None
+        present = data.labels.unique() if settings.minibatch == "single" else [None]
         everything = torch.ones(len(data.labels), dtype=torch.bool)
-        self.pools = [(everything if y is None else data.labels.cpu() == y.cpu()).nonzero().flatten() for y in present]
+        self.pools = [
+            (everything if label is None else data.labels.cpu() == label.cpu()).nonzero().flatten() for label in present
+        ]
 
     def run(self) -> None:
         """All steps; G is left in evaluation mode."""
-        nets = (self.d, self.g)
-        adams = [torch.optim.Adam(net.parameters(), self.how.lr, betas=(0.5, 0.999), fused=True) for net in nets]
-        interval = max(1, self.how.steps // 200)
-        for step in range(self.how.steps):
-            factor = 2 * (1 - step // interval * interval / self.how.steps) if self.how.decay else 1.0
-            for adam in adams:
-                adam.param_groups[0]["lr"] = self.how.lr * min(1.0, factor)
+        networks = (self.d, self.g)
+        optimizers = [
+            torch.optim.Adam(network.parameters(), self.settings.lr, betas=(0.5, 0.999), fused=True)
+            for network in networks
+        ]
+        interval = max(1, self.settings.steps // 200)
+        for step in range(self.settings.steps):
+            factor = 2 * (1 - step // interval * interval / self.settings.steps) if self.settings.decay else 1.0
+            for optimizer in optimizers:
+                optimizer.param_groups[0]["lr"] = self.settings.lr * min(1.0, factor)
             latents, labels, source, target = self._sample_batch()
-            _optimise(adams[0], self.critic_loss(latents, source, target))
-            if (step + 1) % self.how.critic_steps == 0:
-                _optimise(adams[1], self.translator_loss(latents, labels, source, target))
+            _optimise(optimizers[0], self.critic_loss(latents, source, target))
+            if (step + 1) % self.settings.critic_steps == 0:
+                _optimise(optimizers[1], self.translator_loss(latents, labels, source, target))
         self.g.eval()
 
     def critic_loss(self, latents: Tensor, source: Tensor, target: Tensor) -> Tensor:
@@ -165,33 +170,37 @@ class Training:
         with torch.no_grad():
             translated = self.g(latents, source, target)
         real, client = self.d(latents)
-        classification = self.how.cls * nn.functional.cross_entropy(client, source)
-        if self.how.adversarial == "log":
+        classification = self.settings.cls * nn.functional.cross_entropy(client, source)
+        if self.settings.adversarial == "log":
             adversarial: Tensor = softplus(-real).mean() + softplus(self.d(translated)[0]).mean()
             return adversarial + classification
-        penalty = gradient_penalty(self.d, latents, translated, self.how.mix, self.rng)
-        loss: Tensor = self.d(translated)[0].mean() - real.mean() + classification + self.how.gp * penalty
+        penalty = gradient_penalty(self.d, latents, translated, self.settings.mix, self.rng)
+        loss: Tensor = self.d(translated)[0].mean() - real.mean() + classification + self.settings.gp * penalty
         return loss
 
     def translator_loss(self, latents: Tensor, labels: Tensor, source: Tensor, target: Tensor) -> Tensor:
         """Eq. 13, loss of G: translations look real, are classified as d', and are reconstructed when translated back."""
         translated = self.g(latents, source, target)
         real, client = self.d(translated)
-        adversarial: Tensor = -(softplus(real) if self.how.adversarial == "log" else real).mean()  # log(1 - sigmoid)
+        adversarial: Tensor = -(
+            softplus(real) if self.settings.adversarial == "log" else real
+        ).mean()  # log(1 - sigmoid)
         back = (latents - self.g(translated, target, source)).abs().mean()
-        loss: Tensor = adversarial + self.how.cls * nn.functional.cross_entropy(client, target) + self.how.rec * back
+        loss: Tensor = (
+            adversarial + self.settings.cls * nn.functional.cross_entropy(client, target) + self.settings.rec * back
+        )
         if self.heads is not None:
             logits = self.heads.all(translated)
             repeated = labels[:, None].expand(logits.shape[:2]).flatten()
             entropies = nn.functional.cross_entropy(logits.flatten(0, 1), repeated, reduction="sum")
-            loss = loss + self.how.head * entropies / len(labels)
+            loss = loss + self.settings.head * entropies / len(labels)
         return loss
 
     def _sample_batch(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         pool = self.pools[int(torch.randint(len(self.pools), (), generator=self.rng))]
-        rows = pool[torch.randint(len(pool), (self.how.batch_size,), generator=self.rng)]
+        rows = pool[torch.randint(len(pool), (self.settings.batch_size,), generator=self.rng)]
         source = self.data.clients[rows]
-        if self.how.pairing == "uniform":
+        if self.settings.pairing == "uniform":
             target = torch.randint(self.g.clients, source.shape, generator=self.rng).to(source)
         else:
             target = source[torch.randperm(len(source), generator=self.rng)]
@@ -210,7 +219,7 @@ def gradient_penalty(
     return penalty
 
 
-def _optimise(adam: torch.optim.Adam, loss: Tensor) -> None:
-    adam.zero_grad()
+def _optimise(optimizer: torch.optim.Adam, loss: Tensor) -> None:
+    optimizer.zero_grad()
     loss.backward()
-    adam.step()
+    optimizer.step()

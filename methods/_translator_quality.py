@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from ._latent_classifier import Head
 from ._translator import Synthesised
 
-LEAST_ACCURACY = 0.8  # of each client's stage-1 model on its training images; below, its head is undertrained
-KEPT = 0.95  # class preservation of a translator that keeps classes, however often heads find them without translation
+MIN_ACCURACY = 0.8  # of each client's stage-1 model on its training images; below this, its head is undertrained
+SUFFICIENT_PRESERVATION = 0.95  # class preservation that suffices, even if heads classify untranslated latents better
 
 
 @torch.no_grad()
@@ -26,35 +26,37 @@ def translator_quality(translator: nn.Module, data: Synthesised, heads: Sequence
         ``class_preservation``: accuracy of head d' on G(z, d, d') with d' != d, and ``class_untranslated``: its accuracy
         on z. Each latent is evaluated with one d'; all are equally frequent.
     """
-    z, own, clients = data.latents, data.clients, len(heads)
-    found = {"identity_error": relative_error(translator(z, own, own), z)}
+    latents, source, clients = data.latents, data.clients, len(heads)
+    figures = {"identity_error": relative_error(translator(latents, source, source), latents)}
     if clients == 1:
-        return found
-    other = (own + 1 + torch.arange(len(z), device=z.device) % (clients - 1)) % clients
-    translated = translator(z, own, other)
-    found["class_preservation"] = _accuracy(translated, data.labels, other, heads)
-    found["class_untranslated"] = _accuracy(z, data.labels, other, heads)
-    return found
+        return figures
+    target = (source + 1 + torch.arange(len(latents), device=latents.device) % (clients - 1)) % clients
+    translated = translator(latents, source, target)
+    figures["class_preservation"] = _accuracy(translated, data.labels, target, heads)
+    figures["class_untranslated"] = _accuracy(latents, data.labels, target, heads)
+    return figures
 
 
 def training_warning(log: Mapping[str, float]) -> str | None:
-    """What stages 1 and 3 did not learn, by the training log, and what to change; None if heads and translator are trained.
+    """What stages 1 and 3 failed to learn, by the training log, and how to change it; None if heads and translator are trained.
 
-    Heads must fit their clients' training images, and translation must preserve classes better than no translation; where
-    that preserves them all, as from a common pre-trained network, nearly as well.
+    Heads must fit their clients' training images. Translated latents must be classified better than untranslated ones, or
+    nearly perfectly, as from a common pre-trained network even untranslated latents are.
     """
-    least, kept, plain = (log.get(n) for n in ("stage1_accuracy_min", "class_preservation", "class_untranslated"))
-    if least is None or kept is None or plain is None:
+    accuracy, preserved, untranslated = (
+        log.get(name) for name in ("stage1_accuracy_min", "class_preservation", "class_untranslated")
+    )
+    if accuracy is None or preserved is None or untranslated is None:
         return "the run's log lacks stage 1's accuracy or the translator's class preservation"
-    if not least >= LEAST_ACCURACY:
+    if not accuracy >= MIN_ACCURACY:
         return (
-            f"stage 1 trained too little: a client's accuracy on its own training images is {least:.2f}, "
-            f"below {LEAST_ACCURACY}; raise pretrain_epochs"
+            f"stage 1 trained too little: a client's accuracy on its own training images is {accuracy:.2f}, "
+            f"below {MIN_ACCURACY}; raise pretrain_epochs"
         )
-    if not (kept > plain or kept >= KEPT):
+    if not (preserved > untranslated or preserved >= SUFFICIENT_PRESERVATION):
         return (
-            f"the translator does not keep classes: accuracy {kept:.2f} under the other client's head, {plain:.2f} without "
-            "translation; raise head_weight (0.5 for three clients) or translator_steps"
+            f"the translator does not keep classes: accuracy {preserved:.2f} under the other client's head, "
+            f"{untranslated:.2f} without translation; raise head_weight (0.5 for three clients) or translator_steps"
         )
     return None
 

@@ -113,14 +113,14 @@ class CCST(FederatedAveraging):
         if self.augmentation > domains:
             whose = "clients" if self.own else "other clients"
             raise ValueError(f"ccst.augmentation: want at most as many as {whose} ({domains}), got {self.augmentation}")
-        step, least = STRIDE[self.codec], LEAST_SIDE[self.codec]
+        stride, min_side = STRIDE[self.codec], LEAST_SIDE[self.codec]
         side = federation.image_size if self.side is None else self.side
         if self.style_of == "amplitude" and self.side is not None:
             raise ValueError(
                 f"ccst.side: want none with style_of=amplitude, whose spectra have the images' size, got {side}"
             )
-        if self.style_of == "features" and (side % step or side < least):
-            valid = f"at least {least} px" + (f" and a multiple of {step}" if step > 1 else "")
+        if self.style_of == "features" and (side % stride or side < min_side):
+            valid = f"at least {min_side} px" + (f" and a multiple of {stride}" if stride > 1 else "")
             raise ValueError(f"ccst.side: want {valid} for the codec {self.codec}, got {side}")
         return super().model(federation, rng)
 
@@ -163,9 +163,9 @@ class CCST(FederatedAveraging):
 
     def _copied(self, data: ClientData) -> ClientData:
         """As many copies of each image as clients make, all in its own style: a client alone has no other styles."""
-        many = self.augmentation
-        pixels, labels = data.pixels.repeat_interleave(many, dim=0), data.labels.repeat_interleave(many)
-        return data if data.copies > 1 else replace(data, pixels=pixels, labels=labels, copies=many)
+        copies = self.augmentation
+        pixels, labels = data.pixels.repeat_interleave(copies, dim=0), data.labels.repeat_interleave(copies)
+        return data if data.copies > 1 else replace(data, pixels=pixels, labels=labels, copies=copies)
 
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
         expected = [self._expected_styles(federation.image_size)]
@@ -177,10 +177,10 @@ class CCST(FederatedAveraging):
 
     def _expected_styles(self, image_size: int) -> ExpectedArtifact:
         """Template of a client's answer; for single images, up to as many styles as the largest client would share."""
-        how = self.styles(torch.device("cpu"))
+        style = self.styles(torch.device("cpu"))
         if self.style == "overall":
-            return how.expected(image_size, "client", 1)
-        return how.expected(image_size, "image", -(-MAX_COUNT // self.images_per_style))
+            return style.expected(image_size, "client", 1)
+        return style.expected(image_size, "image", -(-MAX_COUNT // self.images_per_style))
 
     def client(self, federation: Federation, data: ClientData, rng: torch.Generator) -> "CCSTClient":
         return CCSTClient(self, federation, data, rng)
@@ -191,9 +191,11 @@ class CCSTClient(AveragingClient):
 
     held: ClassVar[tuple[str, ...]] = ("model", "bank", "before")
 
+    method: CCST
+
     def __init__(self, method: CCST, federation: Federation, data: ClientData, rng: torch.Generator) -> None:
         super().__init__(method, federation, data, rng)
-        self.how, self.representation = method, method.styles(self.device)
+        self.representation = method.styles(self.device)
         self.bank: Message = []  # the styles received,
         self.before: Tensor | None = None  # and the generator's state then: a checkpoint repeats the style transfer
         if method.split == "after":
@@ -204,21 +206,21 @@ class CCSTClient(AveragingClient):
     def style(self, message: Message) -> ClientReply:
         """The overall style, or styles of single images drawn without replacement (Eq. 6-8)."""
         n, pixels = len(self.data), self.data.pixels
-        if self.how.style == "overall":
+        if self.method.style == "overall":
             return self.representation.share(self.data.client, pixels, [torch.arange(n)], "client")
-        drawn = torch.randperm(n, generator=self.rng)[: -(-n // self.how.images_per_style)]
-        return self.representation.share(self.data.client, pixels, drawn.split(1), "image")
+        chosen = torch.randperm(n, generator=self.rng)[: -(-n // self.method.images_per_style)]
+        return self.representation.share(self.data.client, pixels, chosen.split(1), "image")
 
     def stylise(self, message: Message) -> Message:
         """Algorithm 1; shares nothing. Where fewer domains' styles arrive than copies are wanted, there is one of each."""
         self.bank, self.before = message, self.rng.get_state()
-        how, data = self.how, self.data
-        bank = Bank.of(message, data.client, how.own)
-        domains, styles = bank.draw(len(data), how.augmentation, how.style_block, self.rng, how.keep_original)
+        method, data = self.method, self.data
+        bank = Bank.of(message, data.client, method.own)
+        domains, styles = bank.draw(len(data), method.augmentation, method.style_block, self.rng, method.keep_original)
         pixels = bank.transfer(data.pixels, domains, styles, self._apply)
         copies = domains.shape[1]
         self.data = replace(data, pixels=pixels, labels=data.labels.repeat_interleave(copies), copies=copies)
-        if how.split == "after":
+        if method.split == "after":
             self._split(copies * len(data.held_out_labels))
         return []
 
@@ -228,17 +230,17 @@ class CCSTClient(AveragingClient):
             self.stylise(self.bank)
 
     def _apply(self, images: Tensor, styles: Sequence[Artifact]) -> Tensor:
-        return self.representation.apply(images, styles, self.how.alpha)
+        return self.representation.apply(images, styles, self.method.alpha)
 
     def _split(self, held_out: int) -> None:
         """Moves `held_out` random stylised images to the held-out set."""
         order = torch.randperm(len(self.data), generator=self.rng)
-        out, kept, data = order[:held_out], order[held_out:], self.data
+        held_out_index, training_index, data = order[:held_out], order[held_out:], self.data
         self.data = replace(
             data,
-            pixels=data.pixels[kept],
-            labels=data.labels[kept],
-            held_out_pixels=data.pixels[out],
-            held_out_labels=data.labels[out],
+            pixels=data.pixels[training_index],
+            labels=data.labels[training_index],
+            held_out_pixels=data.pixels[held_out_index],
+            held_out_labels=data.labels[held_out_index],
             copies=1,
         )

@@ -88,11 +88,11 @@ class HFedF(HyperFederation):
         return replace(common, often=often, uploads=uploads, individual=uploads)
 
     def training_warning(self, log: Mapping[str, float]) -> str | None:
-        least = log.get("autoencoder_explained_min", 1.0)  # no figure without an autoencoder
-        if least > 0:
+        explained = log.get("autoencoder_explained_min", 1.0)  # no figure without an autoencoder
+        if explained > 0:
             return None
         return (
-            f"a client's autoencoder reconstructs its images no better than their mean (explained variance {least:.2f}); "
+            f"a client's autoencoder reconstructs its images no better than their mean (explained variance {explained:.2f}); "
             "raise autoencoder_epochs"
         )
 
@@ -107,16 +107,21 @@ class HFedF(HyperFederation):
         hypernetwork.embeddings.requires_grad_(False)
         if self.embedding == "autoencoder":
             dim = hypernetwork.embeddings.shape[1]
-            whole = Autoencoder(dim, federation.image_size, rng).state_dict()
-            start = AutoencoderState(client=SERVER, round=0, state=whole)
+            state = Autoencoder(dim, federation.image_size, rng).state_dict()
+            initial = AutoencoderState(client=SERVER, round=0, state=state)
             expected = [ExpectedArtifact(ClientEmbedding(client=SERVER, round=0, vector=torch.zeros(dim)))]
             for _ in federation.stage("embed"):
-                answers = yield Request("embed", {client: [start] for client in federation.clients}, wanted=expected)
-                vectors = [a.vector for c in federation.clients for a in answers[c] if isinstance(a, ClientEmbedding)]
+                answers = yield Request("embed", {client: [initial] for client in federation.clients}, wanted=expected)
+                vectors = [
+                    artifact.vector
+                    for client in federation.clients
+                    for artifact in answers[client]
+                    if isinstance(artifact, ClientEmbedding)
+                ]
                 hypernetwork.embeddings.copy_(torch.stack(vectors))
 
-    def client_weights(self, back: Pullback) -> tuple[Tensor, Tensor]:
-        return weights(back.gram_theta(), self.align), weights(back.gram_embeddings(), self.align)
+    def client_weights(self, pullback: Pullback) -> tuple[Tensor, Tensor]:
+        return weights(pullback.gram_theta(), self.align), weights(pullback.gram_embeddings(), self.align)
 
     def moving_average(self, hypernetwork: Hypernetwork) -> MovingAverage:
         learned = self.ema_embedding and self.embedding == "learned"
@@ -124,8 +129,8 @@ class HFedF(HyperFederation):
 
     def after_step(self, hypernetwork: Hypernetwork, rng: torch.Generator) -> None:
         if self.embedding == "random":
-            drawn = torch.randn(hypernetwork.embeddings.shape, generator=rng)
-            hypernetwork.embeddings.copy_(self.embedding_std * drawn)
+            embeddings = torch.randn(hypernetwork.embeddings.shape, generator=rng)
+            hypernetwork.embeddings.copy_(self.embedding_std * embeddings)
 
     def client(self, federation: Federation, data: ClientData, rng: torch.Generator) -> "HFedFClient":
         return HFedFClient(self, federation, data, rng)

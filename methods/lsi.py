@@ -36,7 +36,7 @@ from ._latent_classifier import Head, LatentClassifier
 from ._latent_inversion import Latents, labels_for, starts_for
 from ._lsi_client import LSIClient
 from ._lsi_settings import LSISettings
-from ._translator import Discriminator, Synthesised, Training, Translator
+from ._translator import Discriminator, Synthesised, Translator, TranslatorTraining
 from ._translator_quality import training_warning, translator_quality
 
 
@@ -89,8 +89,10 @@ class LSI(LSISettings):
             )
         for _ in federation.stage("translator", shared=shared) if self.invariance else ():
             translator, figures = self.translator(federation, shared, rng)
-            sent = RepresentationTranslator.of(translator, SERVER, 0)
-            yield Request("adopt", {client: [sent] for client in federation.clients}, diagnostics=figures, wanted=())
+            artifact = RepresentationTranslator.of(translator, SERVER, 0)
+            yield Request(
+                "adopt", {client: [artifact] for client in federation.clients}, diagnostics=figures, wanted=()
+            )
         best, sizes, log = Best(model), _sizes(shared), dict[str, float]()
         for round in federation.rounds(self.rounds, model=model, best=best, sizes=sizes, log=log):
             clients = federation.sample(self.participants, rng)
@@ -100,7 +102,7 @@ class LSI(LSISettings):
             answers = yield Request("fit", {client: [*state] for client in clients}, diagnostics=log, wanted=expected)
             best.update(answers)
             if self.aggregation != "mean":
-                importances = [sent.state for sent in answered(answers, ImportanceWeights).values()]
+                importances = [artifact.state for artifact in answered(answers, ImportanceWeights).values()]
                 log[f"effective_clients_round_{round + 1}"] = effective_clients(importances)
             weights = [sizes[client] for client in clients] if sizes else None
             merged = yield from self._aggregate(model, round, answers, weights)
@@ -109,9 +111,9 @@ class LSI(LSISettings):
                 aggregated = shared_state(model, SERVER, round, self)
                 message: dict[str, Message] = {client: [aggregated] for client in clients}
                 wanted = [_expected_statistics(aggregated)]
-                known = dict(zip(clients, weights, strict=True)) if weights else None
-                answers = yield Request("recalibrate", message, reduce="mean", weights=known, wanted=wanted)
-                statistics = [sent.state for sent in answered(answers, BatchNormStatistics).values()]
+                known_weights = dict(zip(clients, weights, strict=True)) if weights else None
+                answers = yield Request("recalibrate", message, reduce="mean", weights=known_weights, wanted=wanted)
+                statistics = [artifact.state for artifact in answered(answers, BatchNormStatistics).values()]
                 model.load_state_dict(buffers(statistics, weights), strict=False)
         last = shared_state(model, SERVER, self.rounds, self)
         validating = federation.clients if self.select == "validation" else ()
@@ -134,8 +136,8 @@ class LSI(LSISettings):
         expected = []
         if self.aggregation != "mean":
             parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
-            like = ImportanceWeights(client=SERVER, round=current.round, state=parameters)
-            expected.append(ExpectedArtifact(like, signed=self.importance_sign == "signed"))
+            template = ImportanceWeights(client=SERVER, round=current.round, state=parameters)
+            expected.append(ExpectedArtifact(template, signed=self.importance_sign == "signed"))
         if self.normaliser == "server":
             expected.append(ExpectedArtifact(current))
         if self.select == "validation" and current.round:
@@ -150,7 +152,7 @@ class LSI(LSISettings):
         clients = len(federation.clients)
         translator = Translator(self.latent_dim, clients, self.translator_settings, rng).to(federation.device)
         discriminator = Discriminator(self.latent_dim, clients, self.translator_settings, rng).to(federation.device)
-        Training(translator, discriminator, data, heads, self.translator_settings, rng).run()
+        TranslatorTraining(translator, discriminator, data, heads, self.translator_settings, rng).run()
         return translator, {"bn_loss": bn_loss} | translator_quality(translator, data, heads)
 
     def synthesised(
@@ -158,7 +160,7 @@ class LSI(LSISettings):
     ) -> tuple[Synthesised, list[Head], float]:
         """Stage 2: latents of all clients, the heads they were inverted from, and Eq. 5 averaged over batches."""
         shared, marginals = answered(answers, ClassifierHead), answered(answers, LabelMarginal)
-        how, fresh = self.inversion, self.inversion_start == "fresh"
+        settings, is_fresh = self.inversion, self.inversion_start == "fresh"
         heads, labels, starts = [], [], list[Tensor]()
         for client in federation.clients:
             with global_draws():
@@ -166,14 +168,14 @@ class LSI(LSISettings):
             shared[client].load_into(head)
             heads.append(head.to(federation.device))
             share = marginals[client].share if client in marginals else torch.ones(federation.classes)
-            labels.append(labels_for(how, share, rng))
-            if fresh or not starts:
-                starts.append(starts_for(how, self.latent_dim, rng))
-        current = Latents(how, torch.stack(starts).to(federation.device))
+            labels.append(labels_for(settings, share, rng))
+            if is_fresh or not starts:
+                starts.append(starts_for(settings, self.latent_dim, rng))
+        current = Latents(settings, torch.stack(starts).to(federation.device))
         all_labels = torch.stack(labels).to(federation.device)
         synthesised, losses = [], []
-        for part in [slice(None)] if fresh else [slice(i, i + 1) for i in range(len(heads))]:
-            losses.append(current.fit(heads[part], all_labels[part]))
+        for clients_part in [slice(None)] if is_fresh else [slice(i, i + 1) for i in range(len(heads))]:
+            losses.append(current.fit(heads[clients_part], all_labels[clients_part]))
             synthesised.append(current.value.detach().flatten(0, 2).clone())
         latents = torch.cat(synthesised)
         clients = torch.arange(len(heads), device=federation.device).repeat_interleave(len(latents) // len(heads))
@@ -183,13 +185,18 @@ class LSI(LSISettings):
         self, model: nn.Module, round: int, answers: Answers, weights: list[float] | None
     ) -> Generator[Request, Answers, dict[str, Tensor]]:
         """Stage 5: the next global model's tensors; asks clients once more if they normalise."""
-        importances = [sent.state for sent in answered(answers, ImportanceWeights).values()]
+        importances = [artifact.state for artifact in answered(answers, ImportanceWeights).values()]
         if self.normaliser == "clients":
             total = {name: tensor.float() for name, tensor in summed(importances).items()}
-            sent = ImportanceWeights(client=SERVER, round=round, state=total)
+            artifact = ImportanceWeights(client=SERVER, round=round, state=total)
             expected = [ExpectedArtifact(shared_state(model, SERVER, round, self))]
-            own = answered(answers, ImportanceWeights)
-            answers = yield Request("weigh", {c: [sent, own[c]] for c in answers}, reduce="mean", wanted=expected)
+            own_importances = answered(answers, ImportanceWeights)
+            answers = yield Request(
+                "weigh",
+                {client: [artifact, own_importances[client]] for client in answers},
+                reduce="mean",
+                wanted=expected,
+            )
         states = list(model_state(answers).values())
         parameters = [{name: state[name] for name, _ in model.named_parameters()} for state in states]
         if self.aggregation == "mean":
@@ -215,7 +222,7 @@ def _expected_statistics(state: ModelState) -> ExpectedArtifact:
 
 
 class Best(Resumable):
-    """Keeps the global model with the highest validation accuracy; the last model if no client has held-out images."""
+    """The global model with the highest validation accuracy so far; the last model if no client has held-out images."""
 
     held: ClassVar[tuple[str, ...]] = ("_accuracy", "_state")
 

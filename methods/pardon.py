@@ -50,7 +50,7 @@ class Pardon(FederatedAveraging):
     Attributes:
         contrastive_weight, regulariser_weight: gamma_1 and gamma_2 of Eq. 9; the released code has 0.1 for the latter on
             Office-Home.
-        margin: Of the triplet loss (Eq. 7).
+        margin: Margin of the triplet loss (Eq. 7).
         alpha: Style transfer strength in [0, 1].
         contrastive: False omits the triplet loss (Table V, v3).
         style_transfer: False stylises no images and shares no styles (the text on v4).
@@ -135,10 +135,10 @@ class Pardon(FederatedAveraging):
         )
 
     def model(self, federation: Federation, rng: torch.Generator) -> EmbeddingClassifier:
-        least = LEAST_SIDE[self.codec]
-        if self.style_transfer and federation.image_size < least:
+        min_side = LEAST_SIDE[self.codec]
+        if self.style_transfer and federation.image_size < min_side:
             raise ValueError(
-                f"pardon.codec: want images of at least {least} px for {self.codec}, got {federation.image_size}"
+                f"pardon.codec: want images of at least {min_side} px for {self.codec}, got {federation.image_size}"
             )
         return EmbeddingClassifier(federation.backbone(rng), federation.classes, rng)
 
@@ -227,17 +227,17 @@ class PardonClient(AveragingClient):
             assert self.target is not None
             with torch.no_grad():
                 images = torch.cat([images, self.transfer.stylise(images, self.target)])
-        own, *styled = self.model.embedding(images).split(len(batch.labels))
-        loss = nn.functional.cross_entropy(self.model.head(own), batch.labels)
-        for embeddings in (own, *styled):
+        original, *styled = self.model.embedding(images).split(len(batch.labels))
+        loss = nn.functional.cross_entropy(self.model.head(original), batch.labels)
+        for embeddings in (original, *styled):
             loss = loss + method.regulariser_weight * embedding_penalty(embeddings, method.regulariser == "sum")
         if self.transfer is not None and method.contrastive:
             same_class = method.positives == "class"
-            triplets, skipped = contrast(own, styled[0], batch.labels, method.margin, self.rng, same_class)
+            triplets, skipped = contrast(original, styled[0], batch.labels, method.margin, self.rng, same_class)
             loss = loss + method.contrastive_weight * triplets
-            self._log_mean("anchors_without_negative", skipped, len(own))
+            self._log_mean("anchors_without_negative", skipped, len(original))
         return loss
 
     def _log_mean(self, name: str, total: float, count: int) -> None:
-        before, n = self.log.get(name, (0.0, 0))
-        self.log[name] = before + total, n + count
+        previous, previous_count = self.log.get(name, (0.0, 0))
+        self.log[name] = previous + total, previous_count + count

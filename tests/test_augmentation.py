@@ -132,6 +132,6 @@ def test_clients_train_on_images_changed_as_their_method_says() -> None:
 def test_the_papers_changes_have_their_published_numbers() -> None:
     """The transforms of CCST's and LSI's released code; PARDON's has LSI's for PACS."""
     crop, colour = shared.AUGMENTATIONS["crop"], shared.AUGMENTATIONS["crop_colour"]
-    assert (crop.least, crop.colour, crop.grey) == (0.8, 0.0, 0.0)
-    assert (colour.least, colour.colour, colour.grey) == (0.7, 0.3, 0.1)
+    assert (crop.min_area, crop.colour, crop.grey) == (0.8, 0.0, 0.0)
+    assert (colour.min_area, colour.colour, colour.grey) == (0.7, 0.3, 0.1)
     assert math.isclose(transforms.RandomGrayscale().p, 0.1)

@@ -232,7 +232,7 @@ def training(heads: list[Any] | None = None, **changes: Any) -> tuple[Any, Any, 
     clients, labels = torch.arange(60) % 3, torch.arange(60) // 20
     latents = torch.randn(60, 4, generator=seeded(2)) + 3 * clients[:, None] - 3
     data = translation.Synthesised(latents, labels, clients)
-    return g, d, translation.Training(g, d, data, heads or [], made, seeded(3))
+    return g, d, translation.TranslatorTraining(g, d, data, heads or [], made, seeded(3))
 
 
 @pytest.mark.parametrize(("activation", "bounded"), [("tanh", True), ("none", False)])
@@ -388,7 +388,7 @@ def test_the_head_term_makes_a_translator_keep_classes() -> None:
     for weight in (0.0, 0.1, 1.0):
         settings = {"hidden": 32, "translator_steps": 250, "translator_batch": 32, "translator_lr": 5e-3}
         g, d, adversaries = pair(p=16, critic_steps=1, head_weight=weight, **settings)
-        translation.Training(g, d, data, heads, adversaries, seeded(3)).run()
+        translation.TranslatorTraining(g, d, data, heads, adversaries, seeded(3)).run()
         kept.append(quality.translator_quality(g, data, heads)["class_preservation"])
     assert kept[2] > 0.7
     assert kept[2] > kept[0] + 0.3
