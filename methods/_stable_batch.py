@@ -9,54 +9,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fdgpriv.artifacts.moments import DASSL, PAPER_EPS, StyleRule
 from fdgpriv.artifacts.style import StyleStatistics
 
+from ._stable_settings import RELEASED_SHIFTS, StableSettings
 from ._stable_style import beta, explore, explore_and_mix, kmeans_plus_plus, mix, shift, water_fill
-
-RELEASED_SHIFTS = 16  # samples per batch shifted by the released code; the rest get their cluster's style
-
-
-@dataclass(frozen=True)
-class StyleLearning:
-    """Settings of style-based learning.
-
-    Attributes:
-        layer: The stage after which styles are shifted.
-        explore_layers: The stages after which styles are explored and mixed.
-        p: Probability of shifting, and of exploring at each layer.
-        alpha: Exploration level.
-        oversample_size: O, samples appended; None for the batch size.
-        balanced: Append samples class-balanced by water-filling, otherwise at random.
-        kmeans: Samples chosen by k-means++ seeding keep their style, otherwise random ones.
-        literal: Draw the shifted style as in the text of Step 2: noise with the client's own variance, times the variance
-            of the received style.
-        center_concat: Extrapolate around the mean style of batch and appended samples, otherwise of the batch.
-        clamp: Clamp extrapolated stds at 0.
-        mixing: A sample's own style has weight Beta(mixing, mixing).
-        released: As in the released code: cluster centres replace the styles of the first samples; exploration happens at
-            the first active layer only, and in one AdaIN with mixing; variances are unbiased.
-        classes: K.
-    """
-
-    layer: str
-    explore_layers: tuple[str, ...]
-    p: float
-    alpha: float
-    oversample_size: int | None
-    balanced: bool
-    kmeans: bool
-    literal: bool
-    center_concat: bool
-    clamp: bool
-    mixing: float
-    released: bool
-    classes: int
-
-    @property
-    def rule(self) -> StyleRule:
-        """How means and stds of features are computed."""
-        return DASSL if self.released else PAPER_EPS
 
 
 @dataclass
@@ -64,7 +20,8 @@ class StyledBatch:
     """State of one forward pass: `after` is passed to the backbone; then `labels` and `ids` describe the output rows.
 
     Attributes:
-        how: The settings.
+        settings: Hyperparameters, whose layers are stages of the backbone.
+        classes: K.
         labels: (B,), or (B + O,) once samples are appended.
         ids: Index of each row's image in the local data, of the same shape.
         styles: The styles received from other clients.
@@ -74,7 +31,8 @@ class StyledBatch:
         log: Running (sum, count) of logged figures.
     """
 
-    how: StyleLearning
+    settings: StableSettings
+    classes: int
     labels: Tensor
     ids: Tensor
     styles: Sequence[StyleStatistics]
@@ -87,83 +45,88 @@ class StyledBatch:
 
     def after(self) -> Mapping[str, Callable[[Tensor], Tensor]]:
         """Functions to apply after each stage."""
-        layers = dict.fromkeys((self.how.layer, *self.how.explore_layers))
+        layers = dict.fromkeys((self.settings.style_layer, *self.settings.explore_layers))
         return {layer: lambda features, layer=layer: self._at(layer, features) for layer in layers}  # type: ignore[misc]
 
     def _at(self, layer: str, features: Tensor) -> Tensor:
         body, tail = features[: len(features) - self.extras], features[len(features) - self.extras :]
-        if layer == self.how.layer and self.styles and self._active():
+        if layer == self.settings.style_layer and self.styles and self._active():
             body = self._shift(body)
-        if layer in self.how.explore_layers and self._active():
+        if layer in self.settings.explore_layers and self._active():
             body = self._explore_and_mix(body)
         return torch.cat([body, tail]) if self.extras else body
 
     def _active(self) -> bool:
-        return bool(torch.rand((), generator=self.rng) < self.how.p)
+        return bool(torch.rand((), generator=self.rng) < self.settings.p)
 
     def _shift(self, features: Tensor) -> Tensor:
         mean, std = self._sample_styles(len(features))
         mean, std = mean.to(features.device), std.to(features.device)
-        own = torch.cat(self.how.rule(features.detach()), dim=1)
-        if self.how.released:
-            return self._shift_as_released(features, own, mean, std)
-        keep = len(features) // 2
-        kept = (
-            kmeans_plus_plus(own, keep, self.rng)
-            if self.how.kmeans
-            else torch.randperm(len(features), generator=self.rng)[:keep]
+        styles = torch.cat(self.settings.rule(features.detach()), dim=1)
+        if self.settings.code_compat:
+            return self._shift_as_released(features, styles, mean, std)
+        n_kept = len(features) // 2
+        kept_index = (
+            kmeans_plus_plus(styles, n_kept, self.rng)
+            if self.settings.shift_select == "kmeans++"
+            else torch.randperm(len(features), generator=self.rng)[:n_kept]
         )
-        return shift(features, kept, mean, std)
+        return shift(features, kept_index, mean, std)
 
-    def _shift_as_released(self, features: Tensor, own: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    def _shift_as_released(self, features: Tensor, styles: Tensor, mean: Tensor, std: Tensor) -> Tensor:
         """One k-means step from B - 16 seeds; the first B - 16 samples get the centres' styles, the rest are shifted."""
         k = len(features) - RELEASED_SHIFTS
         if k < 1:
             raise ValueError(
                 f"want more than {RELEASED_SHIFTS} samples to shift as the released code does, got {len(features)}"
             )
-        seeds = own[kmeans_plus_plus(own, k, self.rng).to(own.device)]
-        nearest = torch.cdist(own, seeds).argmin(1)
-        centers = torch.stack([own[nearest == c].mean(0) if bool((nearest == c).any()) else seeds[c] for c in range(k)])
+        seeds = styles[kmeans_plus_plus(styles, k, self.rng).to(styles.device)]
+        nearest = torch.cdist(styles, seeds).argmin(1)
+        centers = torch.stack(
+            [
+                styles[nearest == center].mean(0) if bool((nearest == center).any()) else seeds[center]
+                for center in range(k)
+            ]
+        )
         center_mean, center_std = centers.chunk(2, dim=1)
         mean, std = torch.cat([center_mean, mean[k:]]), torch.cat([center_std, std[k:]])
-        return shift(features, torch.empty(0, dtype=torch.int64), mean, std, self.how.rule)
+        return shift(features, torch.empty(0, dtype=torch.int64), mean, std, self.settings.rule)
 
     def _sample_styles(self, size: int) -> tuple[Tensor, Tensor]:
-        """Mean and std (size, C) per sample, drawn around one of the received styles."""
-        which = torch.randint(len(self.styles), (size,), generator=self.rng)
-        center = torch.stack([torch.stack([s.mean, s.std]) for s in self.styles])[which]
-        spread = torch.stack([torch.stack([s.mean_var, s.std_var]) for s in self.styles])[which]
+        """Mean and std (size, C) per sample, drawn around a random received style for each sample."""
+        style_index = torch.randint(len(self.styles), (size,), generator=self.rng)
+        center = torch.stack([torch.stack([style.mean, style.std]) for style in self.styles])[style_index]
+        variance = torch.stack([torch.stack([style.mean_var, style.std_var]) for style in self.styles])[style_index]
         noise = torch.randn(center.shape, generator=self.rng)
-        if self.how.literal and self.own is not None:
+        if self.settings.literal_shift and self.own is not None:
             noise = noise * torch.stack([self.own.mean_var, self.own.std_var]).sqrt()
-            drawn = center + noise * spread
+            sampled = center + noise * variance
         else:
-            drawn = center + noise * spread.clamp_min(0).sqrt()
-        return drawn[:, 0], drawn[:, 1].clamp_min(0)
+            sampled = center + noise * variance.clamp_min(0).sqrt()
+        return sampled[:, 0], sampled[:, 1].clamp_min(0)
 
     def _explore_and_mix(self, features: Tensor) -> Tensor:
         features = self._append(features)
-        batch, how = len(features) - self._appended, self.how
+        batch, settings = len(features) - self._appended, self.settings
         partner = torch.randperm(len(features), generator=self.rng)
-        weight = beta(how.mixing, len(features), self.rng)
-        center = len(features) if how.center_concat else batch
-        negative = how.clamp, self._record_negative
-        explored, self._explored = self._explored, True
-        if how.released:
-            appended = 0 if explored else self._appended
-            return explore_and_mix(features, appended, center, how.alpha, partner, weight, *negative)
+        weight = beta(settings.mixing, len(features), self.rng)
+        center = len(features) if settings.center == "concat" else batch
+        clamping = settings.clamp_sigma, self._record_negative
+        was_explored, self._explored = self._explored, True
+        if settings.code_compat:
+            appended = 0 if was_explored else self._appended
+            return explore_and_mix(features, appended, center, settings.exploration, partner, weight, *clamping)
         if self._appended:
-            tail = explore(features[batch:], features[:center], how.alpha, *negative)
-            features = torch.cat([features[:batch], tail])
+            explored = explore(features[batch:], features[:center], settings.exploration, *clamping)
+            features = torch.cat([features[:batch], explored])
         return mix(features, partner, weight)
 
     def _append(self, features: Tensor) -> Tensor:
-        size = len(features) if self.how.oversample_size is None else self.how.oversample_size
+        size = len(features) if self.settings.oversample_size is None else self.settings.oversample_size
         if self._explored or size == 0:
             return features
-        if self.how.balanced:
-            index = water_fill(self.labels, size, self.how.classes, self.rng)
+        if self.settings.oversample == "balanced":
+            index = water_fill(self.labels, size, self.classes, self.rng)
         else:
             index = torch.randint(len(features), (size,), generator=self.rng)
         self._appended = size
@@ -181,7 +144,7 @@ class StyledBatch:
 
 
 def next_of_class(labels: Tensor) -> Tensor:
-    """For each row (B,) the next row of its class, for the last the first: itself if it is the only one. As released."""
+    """The next row of its class for each row (B,); the first for the last, itself if there is no other. As released."""
     labels = labels.cpu()
     partner = torch.arange(len(labels))
     for label in labels.unique().tolist():

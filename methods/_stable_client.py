@@ -18,7 +18,7 @@ from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.state import Resumable
 
 from ._federation import Batch, augment, batches, shared_state, train
-from ._stable_batch import StyledBatch, StyleLearning, next_of_class, partners
+from ._stable_batch import StyledBatch, next_of_class, partners
 from ._stable_settings import StableSettings
 
 
@@ -34,27 +34,13 @@ class StableFDGClient(Resumable):
         self.styles: Sequence[StyleStatistics] = ()  # of other clients, in this round
         self.round = 0
         self.log: dict[str, tuple[float, int]] = {}
-        stage = self.model.backbone.stage
-        self.how = StyleLearning(
-            layer=stage(method.style_layer),
-            explore_layers=tuple(map(stage, method.explore_layers)) if method.style_learning else (),
-            p=method.p if method.style_learning else 0.0,
-            alpha=method.exploration,
-            oversample_size=method.oversample_size,
-            balanced=method.oversample == "balanced",
-            kmeans=method.shift_select == "kmeans++",
-            literal=method.literal_shift,
-            center_concat=method.center == "concat",
-            clamp=method.clamp_sigma,
-            mixing=method.mixing,
-            released=method.code_compat,
-            classes=federation.classes,
-        )
+        self.settings = method.at_stages_of(self.model.backbone)
+        self.classes = federation.classes
 
     def style(self, message: Message) -> ClientReply:
         """Style Phi_n of the local samples under the received global model (Eq. 2-3)."""
         self._receive(message)
-        layer, rule = self.how.layer, self.how.rule
+        layer, rule = self.settings.style_layer, self.settings.rule
         self.model.eval()
         mean, std = self.method.styles().of_client(self.model, self._style_images(), layer, rule)
         draft = StyleDraft(
@@ -96,7 +82,15 @@ class StableFDGClient(Resumable):
         """Cross-entropy of one mini-batch under Steps 2-5 and the highlighter, with the styles last received."""
         extra = self._extra_partners(batch) if self.method.attention in ("mix", "cross") else batch.index[:0]
         styled = StyledBatch(
-            self.how, batch.labels, batch.index, self.styles, self.own, self.rng, extras=len(extra), log=self.log
+            self.settings,
+            self.classes,
+            batch.labels,
+            batch.index,
+            self.styles,
+            self.own,
+            self.rng,
+            extras=len(extra),
+            log=self.log,
         )
         images = (
             torch.cat([batch.images, as_images(self.data.pixels[extra]).to(self.device)])
@@ -115,7 +109,7 @@ class StableFDGClient(Resumable):
 
     def _extra_partners(self, batch: Batch) -> Tensor:
         """For each class with one image in the batch, the index of another local sample of the class, if any."""
-        counts = batch.labels.cpu().bincount(minlength=self.how.classes)
+        counts = batch.labels.cpu().bincount(minlength=self.classes)
         picks = []
         for label in (counts == 1).nonzero().flatten().tolist():
             of_class = (self.data.labels == label).nonzero().flatten()

@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import nn
 
+from fdgpriv.artifacts.moments import DASSL, PAPER_EPS, StyleRule
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.disclosure import Disclosure, StyleSource
@@ -17,10 +18,10 @@ from fdgpriv.models.backbone import Backbone
 from fdgpriv.utils.fields import Fraction, NonNegativeInt, PositiveFraction, PositiveInt
 
 from ._highlighter import Attention, HighlightedClassifier
-from ._stable_batch import RELEASED_SHIFTS
 from ._style_pass import JointStyles
 from ._weights import WeightedSGD, Weights
 
+RELEASED_SHIFTS = 16  # samples per batch shifted by the released code; the rest get their cluster's style
 _FROM_SCRATCH = {"exploration": 1.0, "lr": 0.05}
 
 
@@ -45,13 +46,13 @@ class StableSettings(WeightedSGD):
         resend_styles: Whether clients share their style in every round, as in the paper, or only in their first.
         style_layer: The stage after which styles are computed and shifted, by name or by stride (`Backbone`).
         explore_layers: The stages after which styles are explored and mixed (App. E.6), likewise.
-        attention, attention_dim, qk_norm: Of the highlighter (App. F; `_highlighter.Highlighter`).
+        attention, attention_dim, qk_norm: Kind, d and normalisation of the highlighter (App. F; `_highlighter.Highlighter`).
         style_learning: False keeps attention only (Table 3); then only models are shared.
         mixing: Parameter of Beta(mixing, mixing) in style mixing.
         literal_shift: Step 2 as in its text: noise with the client's own variance, times the received variance.
         center: Extrapolate around the styles of the ``batch`` (Eq. 4-5) or of ``concat``, batch and oversampled (text).
-        clamp_sigma: Clamp extrapolated stds at 0; Eq. 5 and the released code do not (`_stable_style` says what a negative
-            one does).
+        clamp_sigma: Clamp extrapolated stds at 0; Eq. 5 and the released code do not (`_stable_style` explains negative
+            stds).
         code_compat: As in the released code: styles of all clients every round, from augmented, shuffled whole batches;
             cluster centres replace styles of samples; exploration at the first active layer only, in one AdaIN with
             mixing, so that negative stds keep their signs; unbiased variances in every AdaIN; the attention partner is
@@ -110,6 +111,16 @@ class StableSettings(WeightedSGD):
         """Whether clients share styles."""
         return self.style_learning and self.received > 0
 
+    @property
+    def rule(self) -> StyleRule:
+        """How means and stds of features are computed."""
+        return DASSL if self.code_compat else PAPER_EPS
+
+    def at_stages_of(self, backbone: Backbone) -> Self:
+        """These settings with layers given as stages of this backbone; without style learning none is explored."""
+        explored = tuple(map(backbone.stage, self.explore_layers)) if self.style_learning else ()
+        return replace(self, style_layer=backbone.stage(self.style_layer), explore_layers=explored)
+
     def styles(self) -> StyleSource:
         """How styles are computed: with batch statistics unless BatchNorm is frozen or ``style_mode`` is eval."""
         jointly = self.style_mode == "train" and not self.frozen
@@ -164,5 +175,5 @@ class StableSettings(WeightedSGD):
         super().check_data(data)
         size = min(self.batch_size, len(data))
         if self.code_compat and self.shares_styles and self.p > 0 and size <= RELEASED_SHIFTS:
-            least = RELEASED_SHIFTS + 1
-            raise ValueError(f"stablefdg.code_compat: want batches of at least {least}, got {size} at {data.client}")
+            smallest = RELEASED_SHIFTS + 1
+            raise ValueError(f"stablefdg.code_compat: want batches of at least {smallest}, got {size} at {data.client}")

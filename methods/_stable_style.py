@@ -26,17 +26,17 @@ def kmeans_plus_plus(points: Tensor, k: int, rng: torch.Generator) -> Tensor:
     if not 0 <= k <= len(points):
         raise ValueError(f"want 0 <= k <= {len(points)} points, got {k}")
     points = points.cpu()
-    left = torch.ones(len(points))
+    unchosen = torch.ones(len(points))
     nearest = torch.full((len(points),), torch.inf)
     chosen: list[int] = []
     for _ in range(k):
-        weight = left if not chosen else nearest * left
+        weight = unchosen if not chosen else nearest * unchosen
         if not bool((weight > 0).any()):
-            weight = left
-        pick = int(torch.multinomial(weight, 1, generator=rng))
-        chosen.append(pick)
-        left[pick] = 0
-        nearest = torch.minimum(nearest, (points - points[pick]).square().sum(1))
+            weight = unchosen
+        index = int(torch.multinomial(weight, 1, generator=rng))
+        chosen.append(index)
+        unchosen[index] = 0
+        nearest = torch.minimum(nearest, (points - points[index]).square().sum(1))
     return torch.tensor(chosen, dtype=torch.int64)
 
 
@@ -58,8 +58,8 @@ def water_fill(labels: Tensor, size: int, classes: int, rng: torch.Generator) ->
         level[rarest] += 1
     picks = []
     for label in added.nonzero().flatten().tolist():
-        own = (labels == label).nonzero().flatten()
-        picks.append(own[torch.randint(len(own), (int(added[label]),), generator=rng)])
+        of_class = (labels == label).nonzero().flatten()
+        picks.append(of_class[torch.randint(len(of_class), (int(added[label]),), generator=rng)])
     return torch.cat(picks) if picks else torch.empty(0, dtype=torch.int64)
 
 
@@ -68,12 +68,12 @@ def shift(features: Tensor, kept: Tensor, mean: Tensor, std: Tensor, rule: Style
 
     Original and new statistics are detached: gradients pass through the scale only.
     """
-    own_mean, own_std = rule(features.detach())
-    scale = std.clamp_min(0) / own_std
-    moved = features * scale[..., None, None] + (mean - own_mean * scale)[..., None, None]
-    stays = torch.zeros(len(features), dtype=torch.bool, device=features.device)
-    stays[kept.to(features.device)] = True
-    return torch.where(stays[:, None, None, None], features, moved)
+    old_mean, old_std = rule(features.detach())
+    scale = std.clamp_min(0) / old_std
+    shifted = features * scale[..., None, None] + (mean - old_mean * scale)[..., None, None]
+    keeps_style = torch.zeros(len(features), dtype=torch.bool, device=features.device)
+    keeps_style[kept.to(features.device)] = True
+    return torch.where(keeps_style[:, None, None, None], features, shifted)
 
 
 def explore(
@@ -88,14 +88,14 @@ def explore(
     The new std may be negative for alpha > 0, as in Eq. 5 and the released code; `clamp` sets the minimum to 0.
     `on_std` is called with the new std (B, C) before clamping.
     """
-    own = PAPER_EPS(features)
-    return adain(features, *_extrapolated(own, PAPER_EPS(center), alpha, clamp, on_std), own=own)
+    moments = PAPER_EPS(features)
+    return adain(features, *_extrapolated(moments, PAPER_EPS(center), alpha, clamp, on_std), own=moments)
 
 
 def mix(features: Tensor, partner: Tensor, weight: Tensor) -> Tensor:
     """Features (B, C, H, W) with mixed styles: `weight` (B,) of the own style, the rest `partner`'s (B,); Step 5, MixStyle."""
-    own = PAPER_EPS(features)
-    return adain(features, *_mixed(own, partner, weight), own=own)
+    moments = PAPER_EPS(features)
+    return adain(features, *_mixed(moments, partner, weight), own=moments)
 
 
 def explore_and_mix(
@@ -113,40 +113,43 @@ def explore_and_mix(
     Extrapolates around the mean style of the first `center` rows; `alpha`, `partner`, `weight`, `clamp` and `on_std` are as
     in `explore` and `mix`.
     """
-    own = DASSL(features)
+    moments = DASSL(features)
     first = len(features) - appended
-    new = [moment.detach().clone() for moment in own]
+    new = [moment.detach().clone() for moment in moments]
     if appended:
-        around = own[0][:center], own[1][:center]
-        tail = _extrapolated((own[0][first:], own[1][first:]), around, alpha, clamp, on_std)
-        new = [torch.cat([kept[:first], explored]) for kept, explored in zip(new, tail, strict=True)]
-    return adain(features, *_mixed((new[0], new[1]), partner, weight), own=own)
+        center_moments = moments[0][:center], moments[1][:center]
+        tail = _extrapolated((moments[0][first:], moments[1][first:]), center_moments, alpha, clamp, on_std)
+        new = [torch.cat([old[:first], explored]) for old, explored in zip(new, tail, strict=True)]
+    return adain(features, *_mixed((new[0], new[1]), partner, weight), own=moments)
 
 
 def _extrapolated(
-    own: Moments, center: Moments, alpha: float, clamp: bool, on_std: Callable[[Tensor], None]
+    moments: Moments, center: Moments, alpha: float, clamp: bool, on_std: Callable[[Tensor], None]
 ) -> Moments:
     """Means and stds (B, C), detached, away from the means over rows of `center` (M, C); Eq. 4-5."""
-    mean, std = (at.detach() + alpha * (at.detach() - of.detach().mean(0)) for at, of in zip(own, center, strict=True))
+    mean, std = (
+        moment.detach() + alpha * (moment.detach() - center_moment.detach().mean(0))
+        for moment, center_moment in zip(moments, center, strict=True)
+    )
     on_std(std)
     return mean, std.clamp_min(0) if clamp else std
 
 
-def _mixed(style: Moments, partner: Tensor, weight: Tensor) -> Moments:
+def _mixed(moments: Moments, partner: Tensor, weight: Tensor) -> Moments:
     """Means and stds (B, C), detached, of which `weight` (B,) is a row's own, and the rest its partner's (B,); Step 5."""
-    mean, std = (moment.detach() for moment in style)
-    own, partner = weight.to(mean)[:, None], partner.to(mean.device)
-    return own * mean + (1 - own) * mean[partner], own * std + (1 - own) * std[partner]
+    mean, std = (moment.detach() for moment in moments)
+    own_weight, partner = weight.to(mean)[:, None], partner.to(mean.device)
+    return own_weight * mean + (1 - own_weight) * mean[partner], own_weight * std + (1 - own_weight) * std[partner]
 
 
 def beta(alpha: float, size: int, rng: torch.Generator) -> Tensor:
     """`size` samples (size,) from Beta(alpha, alpha), alpha <= 1, by Johnk's rejection sampling."""
     if not 0 < alpha <= 1:
         raise ValueError(f"want 0 < alpha <= 1, got {alpha}")
-    drawn = torch.empty(0)
-    while len(drawn) < size:
+    samples = torch.empty(0)
+    while len(samples) < size:
         log_u, log_v = torch.rand(2, 4 * size + 16, generator=rng).double().clamp_min(1e-300).log() / alpha
         accepted = torch.logaddexp(log_u, log_v) <= 0
         log_u, log_v = log_u[accepted], log_v[accepted]
-        drawn = torch.cat([drawn, (log_u - torch.logaddexp(log_u, log_v)).exp().float()])
-    return drawn[:size]
+        samples = torch.cat([samples, (log_u - torch.logaddexp(log_u, log_v)).exp().float()])
+    return samples[:size]

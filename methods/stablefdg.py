@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import torch
 
 from fdgpriv.artifacts.artifact import SERVER, Message
-from fdgpriv.artifacts.moments import DASSL, PAPER_EPS
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.federation import Federation
@@ -25,8 +24,8 @@ class StableFDG(StableSettings):
 
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
         model = self.model(federation, rng)
-        layer, rule = model.backbone.stage(self.style_layer), DASSL if self.code_compat else PAPER_EPS
-        style = _expected_answers.style(model.backbone.channels[layer], layer, rule.name, variances=True)
+        layer = model.backbone.stage(self.style_layer)
+        style = _expected_answers.style(model.backbone.channels[layer], layer, self.rule.name, variances=True)
         styles: dict[str, StyleStatistics] = {}
         for round in federation.rounds(self.rounds, model=model, styles=styles):
             clients = federation.sample(self.participants, rng)
@@ -57,14 +56,17 @@ class StableFDG(StableSettings):
         sharing = [client for client in clients if client in styles]
         if len(sharing) < len(clients):  # a defense withheld some
             others = {client: [other for other in sharing if other != client] for client in clients}
-            return [(client, _some(others[client], self.received, rng)) for client in clients]
-        received = min(self.received, len(clients) - 1)
+            return [(client, _sample(others[client], self.received, rng)) for client in clients]
+        styles_per_client = min(self.received, len(clients) - 1)
         if self.sharing == "random":
-            orders = derangements(len(clients), received, rng)
+            orders = derangements(len(clients), styles_per_client, rng)
             return [(client, [clients[order[i]] for order in orders]) for i, client in enumerate(clients)]
         vectors = torch.stack([styles[client].vector() for client in clients])
         farthest = (
-            torch.cdist(vectors, vectors).fill_diagonal_(-1).argsort(dim=1, descending=True)[:, :received].tolist()
+            torch.cdist(vectors, vectors)
+            .fill_diagonal_(-1)
+            .argsort(dim=1, descending=True)[:, :styles_per_client]
+            .tolist()
         )
         return [(client, [clients[j] for j in row]) for client, row in zip(clients, farthest, strict=True)]
 
@@ -82,7 +84,7 @@ def styles_in(answers: Answers) -> dict[str, StyleStatistics]:
     }
 
 
-def _some(names: Sequence[str], count: int, rng: torch.Generator) -> list[str]:
+def _sample(names: Sequence[str], count: int, rng: torch.Generator) -> list[str]:
     """At most `count` of these names, drawn without replacement."""
     return [names[i] for i in torch.randperm(len(names), generator=rng)[:count].tolist()]
 

@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping
 from importlib import import_module
 from itertools import permutations
 from typing import Any
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from fdgpriv.artifacts.moments import DASSL, PAPER, PAPER_EPS
 from fdgpriv.artifacts.style import StyleStatistics
+from fdgpriv.method import Method
 
 steps: Any = import_module("fdgpriv.methods._stable_style")
 forward: Any = import_module("fdgpriv.methods._stable_batch")
@@ -240,19 +240,14 @@ def test_beta_has_the_moments_and_the_distribution_of_beta(alpha: float, rng: to
 
 def settings(**changes: Any) -> Any:
     """Everything on, and always."""
-    defaults: Mapping[str, Any] = {
-        "layer": "layer1", "explore_layers": ("layer1", "layer2", "layer3"), "p": 1.0, "alpha": 3.0,
-        "oversample_size": None, "balanced": True, "kmeans": True, "literal": False, "center_concat": False,
-        "clamp": False, "mixing": 0.1, "released": False, "classes": 3,
-    }  # fmt: skip
-    return forward.StyleLearning(**(dict(defaults) | changes))
+    return Method.named("stablefdg")(**({"p": 1.0} | changes))
 
 
 def batch(
     labels: Tensor, how: Any, seed: int = 0, styles: Any = (), own: Any = None, extras: int = 0, first_id: int = 100
 ) -> Any:
     return forward.StyledBatch(
-        how, labels, torch.arange(len(labels)) + first_id, styles, own, seeded(seed), extras=extras
+        how, 3, labels, torch.arange(len(labels)) + first_id, styles, own, seeded(seed), extras=extras
     )
 
 
@@ -270,7 +265,7 @@ def kept_rows(before: Tensor, after: Tensor) -> list[int]:
 @pytest.mark.parametrize("size", [1, 8, 9])
 def test_exactly_half_of_the_batch_rounded_down_keeps_its_style(size: int, kmeans: bool, rng: torch.Generator) -> None:
     features = maps(rng, size, 2)
-    how = settings(explore_layers=(), kmeans=kmeans)
+    how = settings(explore_layers=(), shift_select="kmeans++" if kmeans else "random")
     shifted = batch(torch.zeros(size, dtype=torch.int64), how, styles=[style(4.0, 2.0)]).after()["layer1"](features)
     kept = kept_rows(features, shifted)
     assert len(kept) == size // 2
@@ -286,7 +281,12 @@ def test_seeding_keeps_the_outlying_styles_and_random_selection_keeps_all_alike(
     kept: dict[bool, Counter[int]] = {True: Counter(), False: Counter()}
     for kmeans, count in kept.items():
         for seed in range(200):
-            made = batch(labels, settings(explore_layers=(), kmeans=kmeans), seed, [style(1.0, 1.0)])
+            made = batch(
+                labels,
+                settings(explore_layers=(), shift_select="kmeans++" if kmeans else "random"),
+                seed,
+                [style(1.0, 1.0)],
+            )
             count.update(kept_rows(features, made.after()["layer1"](features)))
     assert kept[True][1] == kept[True][4] == 200
     assert all(stats.binomtest(kept[False][i], 200, 0.5).pvalue > SURE for i in range(8))
@@ -305,7 +305,7 @@ def test_new_styles_are_normal_around_the_received_one_with_its_own_variances() 
     given_ = style(
         torch.tensor([3.0, -2.0]), torch.tensor([9.0, 8.0]), torch.tensor([4.0, 0.25]), torch.tensor([1.0, 0.04])
     )
-    mean, std, _ = drawn_styles(settings(explore_layers=(), kmeans=False), [given_])
+    mean, std, _ = drawn_styles(settings(explore_layers=(), shift_select="random"), [given_])
     noise = torch.cat(
         [(mean - given_.mean) / given_.mean_var.sqrt(), (std - given_.std) / given_.std_var.sqrt()], dim=1
     )
@@ -315,7 +315,7 @@ def test_new_styles_are_normal_around_the_received_one_with_its_own_variances() 
 
 
 def test_a_drawn_std_below_zero_is_cut_at_zero() -> None:
-    _, std, _ = drawn_styles(settings(explore_layers=(), kmeans=False), [style(0.0, 1.0, 0.0, 4.0)])
+    _, std, _ = drawn_styles(settings(explore_layers=(), shift_select="random"), [style(0.0, 1.0, 0.0, 4.0)])
     share = float((std < 1e-6).double().mean())
     assert share == pytest.approx(float(stats.norm.cdf(-0.5)), abs=0.04)
     assert float(std.max()) > 3
@@ -323,7 +323,9 @@ def test_a_drawn_std_below_zero_is_cut_at_zero() -> None:
 
 def test_the_literal_shift_scales_the_same_noise_by_its_own_std_and_the_other_variance() -> None:
     given_, own = style(1.0, 60.0, torch.tensor([4.0, 9.0]), 0.25), style(0.0, 1.0, torch.tensor([0.01, 16.0]), 0.36)
-    how = {literal: settings(explore_layers=(), kmeans=False, literal=literal) for literal in (False, True)}
+    how = {
+        literal: settings(explore_layers=(), shift_select="random", literal_shift=literal) for literal in (False, True)
+    }
     mean, std, state = drawn_styles(how[False], [given_], own)
     literal_mean, literal_std, literal_state = drawn_styles(how[True], [given_], own)
     factor = (own.mean_var * given_.mean_var).sqrt()  # own std x other's variance, over the other's std
@@ -333,7 +335,9 @@ def test_the_literal_shift_scales_the_same_noise_by_its_own_std_and_the_other_va
 
 
 def test_each_shifted_sample_draws_one_of_the_received_styles_uniformly() -> None:
-    mean, std, _ = drawn_styles(settings(explore_layers=(), kmeans=False), [style(10.0 * i, 1.0 + i) for i in range(3)])
+    mean, std, _ = drawn_styles(
+        settings(explore_layers=(), shift_select="random"), [style(10.0 * i, 1.0 + i) for i in range(3)]
+    )
     which = (mean[:, 0] / 10).round()
     torch.testing.assert_close(mean, 10 * which[:, None].expand(-1, 2), rtol=0, atol=1e-4)
     torch.testing.assert_close(std, 1 + which[:, None].expand(-1, 2), rtol=0, atol=1e-4)
@@ -349,7 +353,7 @@ def test_nothing_is_shifted_where_nothing_was_received(rng: torch.Generator) -> 
 def test_styles_are_shifted_at_the_named_layer_only(rng: torch.Generator) -> None:
     features = maps(rng, 4, 2)
     made = batch(
-        torch.zeros(4, dtype=torch.int64), settings(layer="layer2", explore_layers=()), styles=[style(4.0, 2.0)]
+        torch.zeros(4, dtype=torch.int64), settings(style_layer="layer2", explore_layers=()), styles=[style(4.0, 2.0)]
     )
     assert set(made.after()) == {"layer2"}
     assert len(kept_rows(features, made.after()["layer2"](features))) == 2
@@ -381,7 +385,7 @@ def test_the_first_active_layer_appends_and_every_active_layer_explores_the_appe
 
 @pytest.mark.usefixtures("unmixed")
 def test_the_released_code_explores_at_the_first_active_layer_only(rng: torch.Generator) -> None:
-    made, features = batch(LABELS, settings(released=True)), maps(rng, 6, 2)
+    made, features = batch(LABELS, settings(code_compat=True)), maps(rng, 6, 2)
     first = made.after()["layer1"](features)
     copies = features[made.ids[6:] - 100]
     torch.testing.assert_close(first[6:], plain_explore(copies, features, 3.0), rtol=1e-4, atol=1e-4)
@@ -392,7 +396,7 @@ def test_the_released_code_explores_at_the_first_active_layer_only(rng: torch.Ge
 @pytest.mark.usefixtures("unmixed")
 def test_the_center_of_the_concatenated_batch_moves_only_what_was_appended(rng: torch.Generator) -> None:
     features = maps(rng, 6, 2)
-    plain, concat = batch(LABELS, settings()), batch(LABELS, settings(center_concat=True))
+    plain, concat = batch(LABELS, settings()), batch(LABELS, settings(center="concat"))
     by_batch, by_all = (made.after()["layer1"](features) for made in (plain, concat))
     assert torch.equal(plain.ids, concat.ids)
     assert torch.equal(plain.rng.get_state(), concat.rng.get_state())
@@ -408,7 +412,7 @@ def test_clamping_in_a_forward_cuts_the_negative_stds_and_their_share_is_logged(
     by_class = torch.tensor([5.0, 1.0, 2.8])  # the mean is 3.3: 1 goes below 0, 2.8 comes out at 1.3
     std = by_class[LABELS][:, None].expand(6, 2)
     features = pattern(torch.zeros(6, 2), std)
-    free, cut = batch(LABELS, settings()), batch(LABELS, settings(clamp=True))
+    free, cut = batch(LABELS, settings()), batch(LABELS, settings(clamp_sigma=True))
     loose, clamped = (made.after()["layer1"](features)[6:] for made in (free, cut))
     assert torch.equal(free.rng.get_state(), cut.rng.get_state())
     negative = features[free.ids[6:] - 100].amax((1, 2, 3)) < 2
@@ -439,7 +443,7 @@ def test_random_oversampling_ignores_classes_and_balanced_evens_them_out(rng: to
     features = maps(rng, 12, 1, side=2)
     for balanced, count in appended.items():
         for seed in range(100):
-            made = batch(labels, settings(balanced=balanced), seed)
+            made = batch(labels, settings(oversample="balanced" if balanced else "random"), seed)
             made.after()["layer1"](features)
             count.update(made.ids[12:].tolist())
     assert stats.chisquare([appended[False][100 + i] for i in range(12)]).pvalue > SURE
@@ -459,7 +463,7 @@ def test_rows_are_mixed_with_any_row_all_channels_alike(rng: torch.Generator, mo
     kinds: Counter[tuple[int, int]] = Counter()
     for seed in range(30):
         features = maps(rng, 6, 2)
-        made = batch(LABELS, settings(alpha=0.0, mixing=0.7), seed)
+        made = batch(LABELS, settings(exploration=0.0, mixing=0.7), seed)
         mean, _ = PAPER(made.after()["layer1"](features))
         before, _ = PAPER(features[made.ids - 100])
         distance = torch.cdist(mean, before)
@@ -505,7 +509,7 @@ def test_shifting_and_every_layer_happen_independently_with_probability_p(p: flo
 @pytest.mark.usefixtures("unmixed")
 def test_shifting_comes_before_exploring_at_a_layer_that_does_both(rng: torch.Generator) -> None:
     features = maps(rng, 6, 2)
-    made = batch(LABELS, settings(alpha=0.0), styles=[style(40.0, 2.0)])
+    made = batch(LABELS, settings(exploration=0.0), styles=[style(40.0, 2.0)])
     mean, _ = PAPER(made.after()["layer1"](features))
     shifted = (mean - 40).abs().amax(1) < 1e-3
     assert int(shifted[:6].sum()) == 3
@@ -515,7 +519,7 @@ def test_shifting_comes_before_exploring_at_a_layer_that_does_both(rng: torch.Ge
 @pytest.mark.parametrize("released", [False, True])
 def test_extras_pass_through_untouched(released: bool, rng: torch.Generator) -> None:
     labels = torch.arange(20) % 3
-    made = batch(labels, settings(released=released), styles=[style(4.0, 2.0)], extras=2)
+    made = batch(labels, settings(code_compat=released), styles=[style(4.0, 2.0)], extras=2)
     rows = 20
     for layer in ("layer1", "layer2", "layer3"):
         features = maps(rng, rows + 2, 2)
@@ -595,7 +599,7 @@ def test_a_released_forward_explores_and_mixes_at_once_and_logs_the_share_of_neg
 ) -> None:
     monkeypatch.setattr(forward, "beta", lambda alpha, size, rng: torch.full((size,), 0.25))
     rng, features = seeded(3), maps(seeded(4), 6, 2)
-    made = batch(LABELS, settings(released=True), seed=3)
+    made = batch(LABELS, settings(code_compat=True), seed=3)
     first = made.after()["layer1"](features)
     torch.rand((), generator=rng)  # whether the layer is active
     water = steps.water_fill(LABELS, 6, 3, rng)
@@ -622,7 +626,7 @@ def test_the_released_shift_writes_cluster_centres_onto_the_first_samples(rng: t
     kind = torch.arange(20) % 4  # four styles far apart, five samples each
     mean = (100.0 * kind)[:, None] + 0.1 * torch.rand(20, 2, generator=rng)
     std = 1 + kind[:, None] + 0.1 * torch.rand(20, 2, generator=rng)
-    how = settings(explore_layers=(), released=True)
+    how = settings(explore_layers=(), code_compat=True)
     made = batch(torch.zeros(20, dtype=torch.int64), how, styles=[style(-70.0, 3.0)])
     unbiased = math.sqrt(3 / 4)  # the pattern has four pixels
     new_mean, new_std = DASSL(made.after()["layer1"](pattern(mean, std * unbiased)))
@@ -636,7 +640,7 @@ def test_the_released_shift_writes_cluster_centres_onto_the_first_samples(rng: t
 
 def test_the_released_shift_fails_below_seventeen_samples(rng: torch.Generator) -> None:
     made = batch(
-        torch.zeros(16, dtype=torch.int64), settings(explore_layers=(), released=True), styles=[style(4.0, 2.0)]
+        torch.zeros(16, dtype=torch.int64), settings(explore_layers=(), code_compat=True), styles=[style(4.0, 2.0)]
     )
     with pytest.raises(ValueError, match="more than 16 samples"):
         made.after()["layer1"](maps(rng, 16, 2))
