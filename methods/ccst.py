@@ -22,9 +22,9 @@ from fdgpriv.utils.fields import Fraction, NonNegativeFloat, PositiveInt
 
 from ._averaging import AveragingClient, FederatedAveraging, Selection
 from ._ccst_bank import Bank
-from ._ccst_styles import AmplitudeStyle, FeatureStyle, Style
 from ._codec import LEAST_SIDE, STRIDE, Codec, EncodedStyles, codec_on
 from ._federation import Schedule
+from ._style_transfer import AmplitudeStyle, FeatureStyle, Style
 from ._weights import Weights
 
 _FROM_SCRATCH = {"momentum": 0.9, "weight_decay": 5e-4, "keep_original": True, "local_epochs": 1}

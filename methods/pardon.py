@@ -33,7 +33,7 @@ from ._codec import LEAST_SIDE, Codec, EncodedStyles, codec_on
 from ._contrastive import EmbeddingClassifier, contrast, embedding_penalty
 from ._federation import Batch, Buffers, LocalSGD, Schedule, answered
 from ._interpolation import interpolation_style
-from ._transfer import StyleTransfer, layers
+from ._style_transfer import StyleTransfer, layer_names
 
 _FROM_SCRATCH = {"optimizer": "sgd", "buffers": "share"}  # the paper's settings assume a pre-trained network
 
@@ -167,7 +167,7 @@ class Pardon(FederatedAveraging):
         rule = self.style_rule()
         assert rule is not None
         codec = codec_on(torch.device("cpu"), self.codec, self.codec_weights)
-        return _expected_answers.style(codec.channels, layers(codec, self.code_compat)[-1], rule.name)
+        return _expected_answers.style(codec.channels, layer_names(codec, self.code_compat)[-1], rule.name)
 
     def interpolation(self, styles: Sequence[StyleStatistics]) -> InterpolationStyle:
         """The interpolation style of the clients' styles (Eq. 3-5)."""

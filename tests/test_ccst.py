@@ -43,7 +43,7 @@ from fdgpriv.threat import threat
 from fdgpriv.utils.global_rng import drawing_from
 
 part: Any = import_module("fdgpriv.methods.ccst")
-taken: Any = import_module("fdgpriv.methods._ccst_styles")
+taken: Any = import_module("fdgpriv.methods._style_transfer")
 stored: Any = import_module("fdgpriv.methods._ccst_bank")
 ccst = partial(small, "ccst")
 

@@ -34,7 +34,7 @@ from fdgpriv.utils.finch import finch
 
 losses: Any = import_module("fdgpriv.methods._contrastive")
 blend: Any = import_module("fdgpriv.methods._interpolation")
-transfers: Any = import_module("fdgpriv.methods._transfer")
+transfers: Any = import_module("fdgpriv.methods._style_transfer")
 
 ANGLES = (0, 2, 10, 13, 80, 83, 100, 104)  # FINCH: four pairs, then two fours
 MEANS = (0.4, 0.5, 0.6)
