@@ -1,6 +1,6 @@
 """Trains and attacks one cell of an audit: one method, target, seed and defense."""
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
@@ -38,7 +38,6 @@ from fdgpriv.utils.gpu_precision import whole_precision
 from fdgpriv.utils.memory import much_freed_returned, release_memory, reuse_freed
 from fdgpriv.utils.seeds import generator
 from fdgpriv.utils.warnings_filter import never_errors
-from fdgpriv.utils.work_queue import WorkQueue
 from fdgpriv.verdicts.attack_scores import AttackScores, to_tables
 
 _PENDING = "interrupted before it"
@@ -194,9 +193,9 @@ class CellRunner:
         try:
             for one in evaluations:
                 scores |= one.pending(_PENDING)
-            queue = WorkQueue(_scheduled(evaluations))
-            for finished in as_completed([pool.submit(_run_next, queue) for _ in evaluations]):
-                one, found = finished.result()
+            submitted = {pool.submit(evaluation.run): evaluation for evaluation in _scheduled(evaluations)}
+            for finished in as_completed(submitted):
+                one, found = submitted[finished], finished.result()
                 scores |= found
                 took = sum(on_task.attack_s for on_task in found.values())
                 completed.attack_s += took
@@ -275,13 +274,12 @@ def _readable(attack: Attack, adversary: ThreatModel, evaluator: Evaluator) -> S
 
 
 def _scheduled(evaluations: Sequence[AttackEvaluation]) -> list[AttackEvaluation]:
-    """Those that take long first, so that no thread is left with one at the end; by kind, to reuse intermediates."""
-    kinds = list(dict.fromkeys(one.kind for one in evaluations))
-    by_kind = sorted(evaluations, key=lambda one: kinds.index(one.kind))
-    return sorted(by_kind, key=lambda one: not (one.expensive or one.draws_images))
+    """The first, the last, the second, the last but one, and so on, of those that take long and then the others, by kind.
 
-
-def _run_next(queue: WorkQueue[AttackEvaluation]) -> tuple[AttackEvaluation, dict[str, AttackScores]]:
-    """Takes the next evaluation and runs it."""
-    one = queue.take()
-    return one, one.run()
+    Those that take long are begun early, so that no thread is left with one at the end. Neighbours of one kind often need
+    the same intermediate, for which two threads that work on them at once would wait.
+    """
+    kinds = list(dict.fromkeys(evaluation.kind for evaluation in evaluations))
+    by_kind = sorted(evaluations, key=lambda evaluation: kinds.index(evaluation.kind))
+    queue = deque(sorted(by_kind, key=lambda evaluation: not (evaluation.expensive or evaluation.draws_images)))
+    return [queue.pop() if number % 2 else queue.popleft() for number in range(len(queue))]

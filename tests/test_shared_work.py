@@ -2,13 +2,14 @@
 
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from conftest import shortened
 from fdgpriv.methods._codec import codec_on
 
-from fdgpriv.cell_runner import CellRunner
+from fdgpriv.cell_runner import CellRunner, _scheduled
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation import evaluator
@@ -77,3 +78,15 @@ def test_each_training_is_one_cell() -> None:
     cells = Runner(config, None, Path(), ProgressLog(quiet=True)).cells()  # type: ignore[arg-type]
     assert len(set(cells)) == len(cells) == 2 * 2 * 2 * len(DEFENSES)
     assert sum(cell.defense == "none" for cell in cells) == 2 * 2 * 2
+
+
+def test_long_attacks_start_first_and_neighbours_of_a_kind_do_not() -> None:
+    def evaluation(kind: str, expensive: bool = False, draws_images: bool = False) -> Any:
+        return SimpleNamespace(kind=kind, expensive=expensive, draws_images=draws_images)
+
+    styles = [evaluation("style"), evaluation("style", expensive=True), evaluation("style")]
+    models = [evaluation("model"), evaluation("model", draws_images=True)]
+    evaluations = [styles[0], models[0], *styles[1:], models[1]]
+    long, short = [styles[1], models[1]], [styles[0], styles[2], models[0]]
+    by_cost = [*long, *short]
+    assert _scheduled(evaluations) == [by_cost[place] for place in (0, 4, 1, 3, 2)]

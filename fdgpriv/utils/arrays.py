@@ -1,4 +1,4 @@
-"""Reads arrays from untrusted .npy, .npz and .safetensors files: no pickle, limited size."""
+"""Reads arrays from untrusted files, where numpy allocates what a header promises: no pickle, at most 1 GiB."""
 
 import io
 import math

@@ -1,4 +1,7 @@
-"""Whether freed memory stays with the process for the next tensor, or goes back to the operating system."""
+"""Freed memory: kept for the next tensor, whose pages the system would clear anew, and returned where it is much.
+
+glibc by default returns each freed tensor at once, and keeps what it has of smaller blocks; torch has no setting for it.
+"""
 
 import ctypes
 import gc

@@ -1,4 +1,4 @@
-"""Fault-tolerant stdout and stderr: a closed, broken or full stream, or its encoding, never stops a run."""
+"""Fault-tolerant stdout and stderr: a stream on which `print` raises (closed, broken, full, ASCII) never stops a run."""
 
 import io
 import os
