@@ -1,7 +1,7 @@
 """Works on items in several processes; the death of one costs its item, where concurrent.futures gives up all of them.
 
-The parent also learns by which signal it died, and prints the lines of all. Processes are spawned. They ignore Ctrl-C; the parent asks them to stop by SIGTERM, which is a KeyboardInterrupt to them, and
-they end with the parent.
+The parent learns by which signal it died, and prints the lines of all. Processes are spawned. They ignore Ctrl-C; the parent
+asks them to stop by SIGTERM, which is a KeyboardInterrupt to them, and they end with the parent.
 """
 
 import copy
