@@ -19,8 +19,7 @@ from fdgpriv.simulation.artifact_series import ArtifactSeries
 from fdgpriv.simulation.bn_statistics import StatisticsSimulator
 from fdgpriv.simulation.simulator import Simulator
 from fdgpriv.simulation.training import TrainingSimulator
-from fdgpriv.tasks.images import Images
-from fdgpriv.tasks.labelled import Labelled
+from fdgpriv.tasks.images import Images, Labelled
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.threat import Capability
 from fdgpriv.utils.fields import PositiveFloat, PositiveInt, TwoOrMore

@@ -17,8 +17,7 @@ from fdgpriv.attack import Attack
 from fdgpriv.metrics.perceptual import FormulaLpips, Perceptual
 from fdgpriv.models.cpu_io import with_cpu_io
 from fdgpriv.models.early_stopping import EarlyStopping
-from fdgpriv.models.generator import LEAST, Generator
-from fdgpriv.models.small_generator import SmallGenerator
+from fdgpriv.models.generator import LEAST, Generator, SmallGenerator
 from fdgpriv.models.style_codec import digits_codec
 from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.task import Predictions

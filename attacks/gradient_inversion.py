@@ -21,8 +21,7 @@ from fdgpriv.metrics.matching import pairs
 from fdgpriv.metrics.pixels import psnr_per_image
 from fdgpriv.models.cpu_io import device_of
 from fdgpriv.simulation.training import TrainingSimulator
-from fdgpriv.tasks.images import Images
-from fdgpriv.tasks.labelled import Labelled
+from fdgpriv.tasks.images import Images, Labelled
 from fdgpriv.tasks.task import Predictions
 from fdgpriv.threat import Capability
 from fdgpriv.utils.fields import NonNegativeInt, PositiveFloat, PositiveInt, TwoOrMore

@@ -21,11 +21,10 @@ from fdgpriv.privacy.accounting import noise_multiplier
 from fdgpriv.privacy.adjacency import Adjacency, Unit, check_delta
 from fdgpriv.privacy.canaries import VectorCanaries
 from fdgpriv.privacy.vectors import KINDS, MODELS, ClientVectors, Norm, VectorContext, vectors_of
-from fdgpriv.privacy.wording import in_words
+from fdgpriv.privacy.wording import bug_warning, in_words
 from fdgpriv.utils.defaults import Bug
 from fdgpriv.utils.fields import OpenFraction, PositiveFloat, PositiveInt
 
-from ._bug import warning
 from ._covered import altered, joined, words
 
 _N = 20  # images per neighbouring dataset for measuring epsilon; the bound is the same for every n
@@ -226,7 +225,7 @@ class Noise(Defense):
         return Guarantee(
             epsilon,
             delta,
-            f"{warning(self.bug)}({epsilon:g}, {delta:g})-DP of one client's {joined(self.covers)}: {promise}. "
+            f"{bug_warning(self.bug)}({epsilon:g}, {delta:g})-DP of one client's {joined(self.covers)}: {promise}. "
             f"Noise of {self.multiplier:.3g} sensitivities, L{self.norm} norm at most "
             f"{', '.join(clips) or 'that of shares'}.{self._limits(delta)}",
             self.covers,

@@ -14,11 +14,10 @@ from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.federation.federation import Federation
 from fdgpriv.privacy.adjacency import Adjacency, check_delta
 from fdgpriv.privacy.poisson import Accountant
-from fdgpriv.privacy.wording import in_words
+from fdgpriv.privacy.wording import bug_warning, in_words
 from fdgpriv.utils.defaults import Bug
 from fdgpriv.utils.fields import OpenFraction, PositiveFloat, PositiveInt
 
-from ._bug import warning
 from ._canaries import canary_scores
 from ._private_steps import PrivateSGD
 
@@ -86,7 +85,7 @@ class DPSGD(Defense):
         return Guarantee(
             self.epsilon,
             self.delta,
-            f"{warning(self.bug)}({self.epsilon:g}, {self.delta:g})-DP of one client's models: {promise}. An image more or "
+            f"{bug_warning(self.bug)}({self.epsilon:g}, {self.delta:g})-DP of one client's models: {promise}. An image more or "
             "less means its gradients; the number of images is public. DP-SGD with "
             f"Poisson sampling, clip {self.clip:g}, and noise calibrated to each client's number of images by Opacus' "
             f"{self.accountant.upper()} accountant. Trained and attacked is the network with GroupNorm in place of every "

@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fdgpriv.privacy.laplace import laplace_scale
+from fdgpriv.privacy.accounting import laplace_scale
 from fdgpriv.privacy.vectors import Norm
 from fdgpriv.utils.fields import PositiveFloat
 

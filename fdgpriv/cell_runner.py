@@ -31,10 +31,9 @@ from fdgpriv.results.run import ArtifactRow, ImageCount, Images
 from fdgpriv.results.score_tables import RunKey, ScoreTables
 from fdgpriv.threat import ThreatModel, threat
 from fdgpriv.training import Cell, Trained, thin, train
-from fdgpriv.utils.arithmetic import fixed_arithmetic
+from fdgpriv.utils.arithmetic import fixed_arithmetic, whole_precision
 from fdgpriv.utils.console import ProgressLog
 from fdgpriv.utils.failures import Failed, attempt
-from fdgpriv.utils.gpu_precision import whole_precision
 from fdgpriv.utils.memory import much_freed_returned, release_memory, reuse_freed
 from fdgpriv.utils.seeds import generator
 from fdgpriv.utils.warnings_filter import never_errors

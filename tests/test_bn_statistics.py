@@ -20,7 +20,7 @@ from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.simulation.artifact_series import ArtifactSeries
 from fdgpriv.simulation.bn_statistics import StatisticsSimulator
-from fdgpriv.tasks.labelled import Labelled
+from fdgpriv.tasks.images import Labelled
 from fdgpriv.tasks.membership import Members, auc
 from fdgpriv.threat import threat
 from fdgpriv.utils.cache import Cache

@@ -7,8 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fdgpriv.attack import Attack
-from fdgpriv.models.generator import Generator, GlobalContext, UpBlock, channels_of_maps
-from fdgpriv.models.small_generator import SmallGenerator
+from fdgpriv.models.generator import Generator, GlobalContext, SmallGenerator, UpBlock, channels_of_maps
 
 
 def _bias(layer: nn.Module) -> Tensor:

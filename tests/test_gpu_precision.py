@@ -6,7 +6,7 @@ import pytest
 from torch.backends import cudnn
 
 from fdgpriv.cell_runner import CellRunner
-from fdgpriv.utils.gpu_precision import whole_precision
+from fdgpriv.utils.arithmetic import whole_precision
 
 
 def settings() -> tuple[bool, bool, bool]:

@@ -13,9 +13,9 @@ from torch import Tensor
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.claims.claim_test import interval
-from fdgpriv.evaluation.data_suffice import insufficient_data_reason
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.trial import Trial
+from fdgpriv.evaluation.units import insufficient_data_reason
 from fdgpriv.metrics.networks import MetricNetworks
 from fdgpriv.metrics.pixels import EXACT_DB, psnr_per_image
 from fdgpriv.metrics.realism import inception_score, kid, small_fid

@@ -8,9 +8,9 @@ import numpy as np
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.evaluation.auxiliary import leaks
-from fdgpriv.evaluation.data_suffice import insufficient_data_reason
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.scoring import evaluate_trials
+from fdgpriv.evaluation.units import insufficient_data_reason
 from fdgpriv.statistics.interval import Interval, mean_interval
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator

@@ -17,10 +17,9 @@ from fdgpriv.attack import Attack
 from fdgpriv.evaluation.ablations import by_layer, by_rounds, by_variant, unaware, undefended
 from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.evaluation.candidate_table import candidate_table
-from fdgpriv.evaluation.data_suffice import insufficient_data_reason
 from fdgpriv.evaluation.planted import planted_power, undecided
 from fdgpriv.evaluation.scoring import PredictedBySize, ScoresByTask, averaged, evaluate_tasks
-from fdgpriv.evaluation.units import attacked_clients, candidate_pool
+from fdgpriv.evaluation.units import attacked_clients, candidate_pool, insufficient_data_reason
 from fdgpriv.metrics.matching import first_match
 from fdgpriv.results import figures
 from fdgpriv.results.attack_finding import Threat

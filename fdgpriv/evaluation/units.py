@@ -1,4 +1,4 @@
-"""Which clients and shadow clients are attacked, and whose images the candidates are."""
+"""Which clients and shadow clients are attacked, whether these suffice, and whose images the candidates are."""
 
 from collections import Counter
 
@@ -7,6 +7,7 @@ from fdgpriv.federation.partition import Population
 from fdgpriv.federation.reserve import FEW
 from fdgpriv.simulation.artifact_series import ArtifactSeries
 from fdgpriv.simulation.simulator import Simulator
+from fdgpriv.threat import Auxiliary, ThreatModel
 
 
 def attacked_clients(population: Population, series: ArtifactSeries[Simulator]) -> tuple[str, ...]:
@@ -38,3 +39,27 @@ def candidate_pool(population: Population, series: ArtifactSeries[Simulator]) ->
 
 def _of_those_who_took_part(series: ArtifactSeries[Simulator]) -> bool:
     return series.is_global or series.needs_all_clients
+
+
+def insufficient_data_reason(
+    population: Population, classes: int, series: ArtifactSeries[Simulator], threat: ThreatModel
+) -> str | None:
+    """Why the data do not suffice to evaluate this adversary; None where they do.
+
+    Required are a second client, and more public images than classes in each domain that the adversary simulates
+    from.
+    """
+    if len(attacked_clients(population, series)) < 2:
+        return (
+            f"only one client shared a {series.kind.replace('_', ' ')}, so there is no other client to compare it with"
+        )
+    domains = list(population.auxiliary.values())
+    if threat.auxiliary is Auxiliary.OTHER_DOMAIN:
+        domains.append(population.other_domain)
+    for domain in domains:
+        if len(domain) <= classes:
+            return (
+                f"to simulate artifacts, an adversary needs more public images of {domain.name} than there are classes "
+                f"({classes}); there are {len(domain)}"
+            )
+    return None

@@ -1,9 +1,10 @@
-"""Proved epsilon of the Gaussian mechanism with noise multiplier z, by exact composition in Gaussian DP.
+"""Proved epsilon of Gaussian noise, by exact composition in Gaussian DP, and pure epsilon of Laplace noise (delta = 0).
 
-One release with noise of standard deviation z * Delta is mu-GDP with mu = 1/z; R releases have mu = sqrt(R)/z, and over
-several artifacts mu^2 adds. Delta is the L2 sensitivity for the guarantee's adjacency. No amplification by sampling is
+One release with Gaussian noise of standard deviation z * Delta is mu-GDP with mu = 1/z; R releases have mu = sqrt(R)/z, and
+over several artifacts mu^2 adds. Delta is the L2 sensitivity for the guarantee's adjacency. No amplification by sampling is
 used: recipients of styles see who participates (`poisson` has it, where it applies).
-Reference: Dong, Roth and Su, "Gaussian differential privacy", JRSS B 2022.
+References: Dong, Roth and Su, "Gaussian differential privacy", JRSS B 2022; Dwork, McSherry, Nissim and Smith, "Calibrating
+noise to sensitivity in private data analysis", TCC 2006.
 """
 
 import math
@@ -71,3 +72,24 @@ def composed_mu(noise_multipliers: Mapping[float, int]) -> float:
     """
     total = math.fsum(whole("releases", r) / positive("noise_multiplier", z) ** 2 for z, r in noise_multipliers.items())
     return math.sqrt(total)
+
+
+def laplace_epsilon(scale: float, sensitivity: float, releases: int = 1) -> float:
+    """R Delta / b: epsilon, in nats, of R releases with Laplace noise on each entry; R times that of one, exactly.
+
+    Args:
+        scale: b > 0, the mean absolute value of the noise (its standard deviation is sqrt(2) b).
+        sensitivity: Delta > 0 in the **L1** norm; `sensitivity.l1_of_l2` bounds it where only L2 is known.
+        releases: R.
+    """
+    return whole("releases", releases) * positive("sensitivity", sensitivity) / positive("scale", scale)
+
+
+def laplace_scale(epsilon: float, sensitivity: float, releases: int = 1) -> float:
+    """b = R Delta / epsilon: the least scale for which R releases together are (epsilon, 0)-DP; arguments as above."""
+    return whole("releases", releases) * positive("sensitivity", sensitivity) / positive("epsilon", epsilon)
+
+
+def composed_epsilon(*epsilons: float) -> float:
+    """The sum: epsilon of several artifacts together, each with a pure epsilon > 0 (basic composition)."""
+    return math.fsum(positive("epsilon", epsilon) for epsilon in epsilons)

@@ -5,6 +5,7 @@ from typing import Literal
 
 from fdgpriv.privacy.adjacency import Adjacency, Unit
 from fdgpriv.privacy.budget import whole
+from fdgpriv.utils.defaults import Bug
 
 _CHANGES = {
     (Adjacency.ADD_REMOVE, "image"): "one image more or less in this client",
@@ -45,3 +46,8 @@ def in_words(
     over = f"over all {times} {of}s" if whole(f"{of}s", times) > 1 else f"over one {of}"
     change = _CHANGES[adjacency, unit]
     return f"{change} changes what the server can say by at most a factor {factor}{but} {over}"
+
+
+def bug_warning(bug: Bug | None) -> str:
+    """The start of a guarantee whose noise was made too small on purpose (``--inject-bug``); empty without a bug."""
+    return "" if bug is None else f"BUG INJECTED ({bug}): the noise is too small for this claim. "

@@ -17,9 +17,8 @@ from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.models.cpu_io import with_cpu_io
-from fdgpriv.simulation.answer import answered
 from fdgpriv.simulation.artifact_series import ArtifactSeries, EarlierRound
-from fdgpriv.simulation.simulator import ClientImages, DefendedSimulator, InRound, Simulator, client_template
+from fdgpriv.simulation.simulator import ClientImages, DefendedSimulator, InRound, Simulator, answered, client_template
 from fdgpriv.simulation.training import received_models
 from fdgpriv.threat import Capability
 from fdgpriv.utils.seeds import generator

@@ -14,9 +14,8 @@ from fdgpriv.defense import Defense
 from fdgpriv.federation.disclosure import FederatedMethod
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.transcript import Transcript
-from fdgpriv.simulation.answer import answered
 from fdgpriv.simulation.artifact_series import ArtifactSeries
-from fdgpriv.simulation.simulator import ClientImages, DefendedSimulator, Simulator
+from fdgpriv.simulation.simulator import ClientImages, DefendedSimulator, Simulator, answered
 from fdgpriv.threat import Capability
 
 

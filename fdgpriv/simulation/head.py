@@ -14,9 +14,8 @@ from fdgpriv.defense import Defense
 from fdgpriv.federation.disclosure import FederatedMethod
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.transcript import Transcript
-from fdgpriv.simulation.answer import answered
 from fdgpriv.simulation.artifact_series import ArtifactSeries
-from fdgpriv.simulation.simulator import ClientImages, DefendedSimulator, Simulator, client_template
+from fdgpriv.simulation.simulator import ClientImages, DefendedSimulator, Simulator, answered, client_template
 from fdgpriv.threat import Capability
 
 

@@ -7,7 +7,7 @@ clients with these images: adversaries do so for training data, and the evaluato
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +16,8 @@ from fdgpriv.artifacts.artifact import PEER, Artifact, Message
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.defense import Defense
+
+A = TypeVar("A", bound=Artifact)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,3 +161,10 @@ def client_template(clients: Mapping[str, ClientData]) -> ClientData:
     """One client's data without held-out images, for its augmentation and its position in the federation."""
     client = next(iter(clients.values()))
     return replace(client, held_out_pixels=client.pixels[:0], held_out_labels=client.labels[:0])
+
+
+def answered(client: Any, verb: str, received_model: Artifact, kind: type[A]) -> A:
+    """The one artifact of this kind in the client's answer to `verb`, given the received artifact."""
+    answer: Message = getattr(client, verb)([received_model])
+    (artifact,) = (artifact for artifact in answer if isinstance(artifact, kind))
+    return artifact

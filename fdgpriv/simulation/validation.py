@@ -18,9 +18,8 @@ from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.models.cpu_io import with_cpu_io
 from fdgpriv.results.utility import logits
-from fdgpriv.simulation.answer import answered
 from fdgpriv.simulation.artifact_series import ArtifactSeries
-from fdgpriv.simulation.simulator import ClientImages, DefendedSimulator, Simulator
+from fdgpriv.simulation.simulator import ClientImages, DefendedSimulator, Simulator, answered
 from fdgpriv.threat import Capability
 from fdgpriv.utils.seeds import generator
 

@@ -20,7 +20,6 @@ from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.tasks.average_look import AverageLook
 from fdgpriv.tasks.image_baselines import image_baselines, known_mean
-from fdgpriv.tasks.labelled import Labelled, labels_right
 from fdgpriv.tasks.task import Baselines, Form, Predictions, Task
 from fdgpriv.utils.seeds import generator
 
@@ -169,3 +168,24 @@ def _pair(prediction: Prediction, truth: Tensor, few: int | None) -> tuple[Tenso
 def _counted(prediction: Prediction, truth: GroundTruth) -> Tensor:
     """The images of the prediction that are scored, (M, 3, H, W)."""
     return prediction[None] if prediction.ndim == 3 else prediction[: len(truth.index)]
+
+
+class Labelled(Tensor):
+    """Reconstructed images with inferred label shares; any computation with them gives plain tensors."""
+
+    shares: Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @classmethod
+    def of(cls, images: Tensor, shares: Tensor) -> "Labelled":
+        """These images, with the inferred share of each label (K,) among the artifact's images."""
+        labelled = images.as_subclass(cls)
+        labelled.shares = shares
+        return labelled
+
+
+def labels_right(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
+    """The share (M,) of labels that the prediction has right: 1 minus half the L1 error of the label distribution."""
+    inferred = [prediction.shares for prediction in predictions if isinstance(prediction, Labelled)]
+    off = [(shares - truth.histogram).abs().sum() for shares, truth in zip(inferred, truths, strict=True)]
+    return 1 - torch.stack(off) / 2
