@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from fdgpriv.privacy import accounting, laplace, poisson, sensitivity
+from fdgpriv.privacy import accounting, poisson, sensitivity
 from fdgpriv.privacy.adjacency import Adjacency
 from fdgpriv.privacy.wording import in_words
 
@@ -160,14 +160,14 @@ def test_sampled_noise_meets_its_target() -> None:
 
 
 def test_laplace_noise_has_its_epsilon_and_composes_by_adding(rng: np.random.Generator) -> None:
-    scale = laplace.laplace_scale(2.0, 0.5, releases=8)
+    scale = accounting.laplace_scale(2.0, 0.5, releases=8)
     assert scale == 2.0
-    assert laplace.laplace_epsilon(scale, 0.5, releases=8) == 2.0
+    assert accounting.laplace_epsilon(scale, 0.5, releases=8) == 2.0
     releases = rng.normal(scale=5, size=(1000, 8))  # the privacy loss of a run with two worlds 0.5 apart
     loss = stats.laplace.logpdf(releases, 0.5, scale).sum(1) - stats.laplace.logpdf(releases, 0.0, scale).sum(1)
     assert loss.max() == pytest.approx(2.0, rel=0.2)
     assert np.abs(loss).max() <= 2.0 + 1e-9
-    assert laplace.composed_epsilon(0.5, 1.0, 0.25) == 1.75
+    assert accounting.composed_epsilon(0.5, 1.0, 0.25) == 1.75
 
 
 # Against dp-accounting
@@ -192,7 +192,7 @@ def test_epsilons_agree_with_dp_accounting() -> None:
     mu = accounting.composed_mu({1.0: 1, 2.0: 4})
     assert accounting.gdp_epsilon(mu, DELTA) == pytest.approx(google(both, 1), abs=1e-3)
     pure = google(dp.LaplaceDpEvent(2.0), 8, delta=1e-9)  # at 0 their truncated tails make it infinite
-    assert laplace.laplace_epsilon(2.0, 1.0, 8) == pytest.approx(pure, abs=2e-3)
+    assert accounting.laplace_epsilon(2.0, 1.0, 8) == pytest.approx(pure, abs=2e-3)
 
 
 # In words
@@ -225,8 +225,8 @@ def test_a_guarantee_in_words() -> None:
         (lambda: accounting.noise_multiplier(-1.0, DELTA), "want epsilon > 0"),
         (lambda: accounting.gdp_delta(-1.0, 1.0), "want epsilon >= 0"),
         (lambda: accounting.composed_mu({0.0: 1}), "want noise_multiplier > 0"),
-        (lambda: laplace.laplace_epsilon(0.0, 1.0), "want scale > 0"),
-        (lambda: laplace.laplace_scale(math.inf, 1.0), "want epsilon > 0"),
+        (lambda: accounting.laplace_epsilon(0.0, 1.0), "want scale > 0"),
+        (lambda: accounting.laplace_scale(math.inf, 1.0), "want epsilon > 0"),
         (lambda: sensitivity.l1_of_l2(0.0, 3), "want a sensitivity > 0"),
         (lambda: in_words(math.inf, 0.0, ADD, "image"), "want epsilon >= 0"),
         (lambda: in_words(1.0, 0.0, ADD, "image", 0), "want rounds"),
