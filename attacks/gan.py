@@ -17,7 +17,7 @@ from fdgpriv.attack import Attack
 from fdgpriv.metrics.perceptual import FormulaLpips, Perceptual
 from fdgpriv.models.cpu_io import with_cpu_io
 from fdgpriv.models.early_stopping import EarlyStopping
-from fdgpriv.models.generator import LEAST, Generator, SmallGenerator
+from fdgpriv.models.generator import MIN_SIDE, Generator, SmallGenerator
 from fdgpriv.models.style_codec import digits_codec
 from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.task import Predictions
@@ -68,8 +68,8 @@ class Gan(Attack):
     regression: Literal["linear", "rbf"] = "rbf"
 
     def check(self, image_size: int) -> None:
-        if image_size < LEAST:
-            raise ValueError(f"gan: draws images of at least {LEAST} px, got images of {image_size} px")
+        if image_size < MIN_SIDE:
+            raise ValueError(f"gan: draws images of at least {MIN_SIDE} px, got images of {image_size} px")
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
         regression = ImageRegression.of(adversary, self.regression)

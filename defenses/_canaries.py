@@ -15,7 +15,7 @@ from fdgpriv.federation.federation import Federation
 from ._per_image import trained_parameters
 from ._private_steps import GradientCanaries, PrivateSGD
 
-_MOST = 2**14  # canaries; the bound hardly grows beyond
+_MAX_CANARIES = 2**14  # the bound hardly grows beyond
 
 
 def canary_scores(
@@ -28,27 +28,27 @@ def canary_scores(
 
     Args:
         training: The private steps.
-        method: As trained under the defense.
+        method: The method, as trained under the defense.
         federation: Builds the network.
-        data: The client's.
-        rng: Of the canaries and the training.
+        data: The client's images.
+        rng: Draws the canaries and seeds the training.
     """
     model = method.model(federation, rng).to(federation.device)
     parameters = trained_parameters(model)
     dim = sum(parameter.numel() for parameter in parameters)
-    count = min(dim, _MOST, max(2**9, int(0.2 / training.delta)))  # m delta weakens the bound
-    places = torch.randperm(dim, generator=rng)[:count]
+    count = min(dim, _MAX_CANARIES, max(2**9, int(0.2 / training.delta)))  # m delta weakens the bound
+    positions = torch.randperm(dim, generator=rng)[:count]
     signs = 1.0 - 2.0 * torch.randint(2, (count,), generator=rng)
     included = torch.rand(count, generator=rng) < 0.5
-    audited = method.trained_by(replace(training, canaries=GradientCanaries(places, signs, included)))
+    audited = method.trained_by(replace(training, canaries=GradientCanaries(positions, signs, included)))
     scores = torch.zeros(count)
     for round in range(method.rounds):
-        before = _values(parameters, places)
+        received = _values(parameters, positions)
         audited.train_plainly(model, data, round, rng)
-        scores += (before - _values(parameters, places)) * signs / audited.lr_at(round)
+        scores += (received - _values(parameters, positions)) * signs / audited.lr_at(round)
     return scores, included
 
 
 @torch.no_grad()
-def _values(parameters: list[torch.nn.Parameter], places: Tensor) -> Tensor:
-    return torch.cat([parameter.flatten() for parameter in parameters]).cpu()[places]
+def _values(parameters: list[torch.nn.Parameter], positions: Tensor) -> Tensor:
+    return torch.cat([parameter.flatten() for parameter in parameters]).cpu()[positions]

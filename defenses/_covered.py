@@ -17,12 +17,12 @@ def covered_kinds(sharing: Disclosure, on: On, defense: str) -> tuple[str, ...]:
     Raises:
         ValueError: `on` is ``all``, and a kind cannot be written as a vector.
     """
-    known = tuple(KINDS) if on == "all" else STATISTICS
-    shared = sharing.uploads or tuple(kind for kind in known if sharing.releases(kind))
-    bare = [kind for kind in shared if kind not in KINDS and kind != SampleCount.kind]
-    if on == "all" and bare:
-        raise ValueError(f"{defense}.on: want styles for {sharing.method}, whose {joined(bare)} is no vector; got all")
-    return tuple(kind for kind in known if kind in shared and sharing.releases(kind))
+    candidates = tuple(KINDS) if on == "all" else STATISTICS
+    shared = sharing.uploads or tuple(kind for kind in candidates if sharing.releases(kind))
+    other = [kind for kind in shared if kind not in KINDS and kind != SampleCount.kind]
+    if on == "all" and other:
+        raise ValueError(f"{defense}.on: want styles for {sharing.method}, whose {joined(other)} is no vector; got all")
+    return tuple(kind for kind in candidates if kind in shared and sharing.releases(kind))
 
 
 def altered(kind: str, covers: Sequence[str]) -> bool:
@@ -31,10 +31,10 @@ def altered(kind: str, covers: Sequence[str]) -> bool:
 
 
 def words(kind: str) -> str:
-    """The kind as prose has it."""
+    """The kind's name as words."""
     return kind.replace("_", " ")
 
 
 def joined(kinds: Sequence[str]) -> str:
-    """The kinds, listed."""
+    """The kinds' names as words, joined by commas."""
     return ", ".join(map(words, kinds))

@@ -10,8 +10,8 @@ from fdgpriv.defense import M
 
 def with_fields(method: M, **changed: Any) -> M:
     """The method with these fields changed; ValueError if it has no such field or does not accept the value."""
-    known = {field.name for field in fields(cast(Any, method))}
-    if missing := sorted(set(changed) - known):
+    field_names = {field.name for field in fields(cast(Any, method))}
+    if missing := sorted(set(changed) - field_names):
         raise ValueError(f"it has no field {missing[0]}")
     return cast(M, replace(cast(Any, method), **changed))
 
@@ -22,9 +22,9 @@ def with_buffers(method: M, buffers: str, defense: str) -> M:
     Raises:
         ValueError: The method has no such setting.
     """
-    more = {"recalibrate_bn": False} if hasattr(method, "recalibrate_bn") else {}
+    other_changes = {"recalibrate_bn": False} if hasattr(method, "recalibrate_bn") else {}
     try:
-        changed = with_fields(method, buffers=buffers, **more)
+        changed = with_fields(method, buffers=buffers, **other_changes)
     except ValueError as error:
         raise ValueError(f"{defense}: not applicable to {method.name()} ({error})") from None
     if changed == method:

@@ -27,14 +27,16 @@ from fdgpriv.utils.fields import OpenFraction, PositiveFloat, PositiveInt
 
 from ._covered import altered, joined, words
 
-_N = 20  # images per neighbouring dataset for measuring epsilon; the bound is the same for every n
-_CANARIES = 512  # of a one-run audit, in as many dimensions; noise is independent of the length
-_LARGEST = 1e30  # noise beyond this is not finite in single precision
-_LARGEST_OF_MODELS = LARGEST / 5  # a parameter beyond LARGEST counts as diverged; one of ten million is 5 spreads off
+_MEASURED_IMAGES = 20  # images per neighbouring dataset for measuring epsilon; the bound is the same for every n
+_N_CANARIES = (
+    512  # of a one-run audit, in equally many dimensions; the noise of an entry does not depend on their number
+)
+_MAX_DEVIATION = 1e30  # noise beyond this is not finite in single precision
+_MAX_MODEL_DEVIATION = LARGEST / 5  # a parameter beyond LARGEST counts as diverged; one of ten million is 5 spreads off
 
 
 @dataclass(frozen=True)
-class Noise(Defense):
+class NoiseDefense(Defense):
     """Base class of defenses that clip vectors and add noise; by default of those that protect whole clients.
 
     Attributes:
@@ -61,19 +63,19 @@ class Noise(Defense):
                 f"{self.name()}.covers: want kinds of {', '.join(KINDS)}; got {', '.join(sorted(unknown))}"
             )
         for kind in self.covers:
-            spread, most = self.deviation(1, kind), _LARGEST_OF_MODELS if kind in MODELS else _LARGEST
-            if not spread < most:
+            deviation, largest = self.deviation(1, kind), _MAX_MODEL_DEVIATION if kind in MODELS else _MAX_DEVIATION
+            if not deviation < largest:
                 raise ValueError(
                     f"{self.name()}: want a budget and a clip for which the spread of the noise on a {kind} is below "
-                    f"{most:.3g}, got {spread:.3g}; want a larger epsilon or delta, a smaller clip or fewer rounds"
+                    f"{largest:.3g}, got {deviation:.3g}; want a larger epsilon or delta, a smaller clip or fewer rounds"
                 )
 
-    # What a subclass says
+    # Defined by subclasses
 
     @property
     @abstractmethod
     def multiplier(self) -> float:
-        """Spread of the noise over the sensitivity."""
+        """Ratio of the noise's spread to the sensitivity."""
 
     @abstractmethod
     def noise(self, shape: Sequence[int], rng: torch.Generator) -> Tensor:
@@ -89,18 +91,18 @@ class Noise(Defense):
 
     @abstractmethod
     def covered(self, sharing: Disclosure) -> tuple[str, ...]:
-        """Those of the method's kinds that are noised."""
+        """The method's kinds to which noise is added."""
 
     @property
     def level(self) -> Unit:
-        """What neighbouring datasets differ in."""
+        """The unit in which neighbouring datasets differ."""
         return "client"
 
     def frame(self, received: ModelState | None) -> VectorContext:
         """The public facts of the conversion to vectors."""
         return VectorContext(received, signed=self.signed)
 
-    # What is done
+    # The mechanism
 
     def bound_to(self, sharing: Disclosure) -> Self:
         covers = self.covered(sharing)
@@ -120,12 +122,12 @@ class Noise(Defense):
         (released,) = self._mechanism(vectors).release(vectors.rows, 1, rng, kind, vectors.images)
         return vectors.rebuild(released)
 
-    def _mechanism(self, vectors: ClientVectors) -> "Noise":
-        """This defense, or that of whole clients where vectors are not of single images."""
+    def _mechanism(self, vectors: ClientVectors) -> "NoiseDefense":
+        """The defense that releases these vectors: this one, or that of clients where vectors are not of single images."""
         return self
 
     def sensitivity(self, n: int, kind: str = StyleStatistics.kind) -> float:
-        """Of the released mean of n images' vectors."""
+        """Sensitivity of the released mean of n images' vectors."""
         images = n if self.level == "image" else None
         if self.bug == "wrong-sensitivity":
             if images is None and n > 1:
@@ -151,45 +153,45 @@ class Noise(Defense):
         kind: str = StyleStatistics.kind,
         images: int | None = None,
     ) -> Tensor:
-        """`draws` independent releases (draws, D) of rows (n, D), computed from so many images; None for n.
+        """`draws` independent releases (draws, D) of rows (n, D), computed from `images` images; None for n.
 
-        Sums in single precision have low bits that tell which of two centers was noised, and more than epsilon allows
+        The low bits of sums in single precision reveal which of two centers was noised, more than epsilon allows
         (Mironov, "On significance of the least significant bits for differential privacy", CCS 2012). Hence the sum is
         taken in double precision and rounded.
         """
         center = self.center(rows, kind).double()
-        spread = self.deviation(len(rows) if images is None else images, kind)
-        return (center + spread * self.noise((draws, len(center)), rng)).float()
+        deviation = self.deviation(len(rows) if images is None else images, kind)
+        return (center + deviation * self.noise((draws, len(center)), rng)).float()
 
     def alters(self, kind: str) -> bool:
         return altered(kind, self.covers)
 
-    # What is proved and measured
+    # Proved and measured guarantees
 
     def worlds(self, dim: int, draws: int, rng: torch.Generator) -> tuple[Tensor, Tensor] | None:
         """Scores (draws,) of two neighbouring datasets, for an empirical lower bound on epsilon.
 
-        One of `_N` images' vectors, or the whole client's, is at +bound or at -bound along one direction. All covered
-        kinds have the same ratio of noise to sensitivity, so the first one stands for all releases of the run.
+        The vector of one of `_MEASURED_IMAGES` images, or of the client, is at +bound or at -bound along one direction. All
+        covered kinds have the same ratio of noise to sensitivity, so all releases of the run are simulated with the first.
         """
         if not self.covers:
             return None
         kind = self.covers[0]
-        n = _N if kind == StyleStatistics.kind else 1
+        n = _MEASURED_IMAGES if kind == StyleStatistics.kind else 1
         direction = torch.ones(dim) / dim**0.5 if self.norm == 2 else torch.eye(dim)[0]
-        clips = KINDS[kind].diameter is None
+        is_clipped = KINDS[kind].diameter is None
         worlds = []
         for sign in (1, -1):
             rows = torch.zeros(n, dim)
             rows[: n if self.level == "client" else 1] = sign * KINDS[kind].bound(self.norm, self.clip) * direction
-            worlds.append(2 * rows if clips else rows)
-        spread = self.deviation(n, kind)
-        first, second = (self.center(rows, kind).double() / spread for rows in worlds)
+            worlds.append(2 * rows if is_clipped else rows)
+        deviation = self.deviation(n, kind)
+        first, second = (self.center(rows, kind).double() / deviation for rows in worlds)
         scores = []
         for rows in worlds:
             total = torch.zeros(draws, dtype=torch.float64)
             for _ in range(self.releases):
-                total += self.score(self.release(rows, draws, rng, kind).double() / spread, (first, second))
+                total += self.score(self.release(rows, draws, rng, kind).double() / deviation, (first, second))
             scores.append(total)
         return scores[0], scores[1]
 
@@ -198,13 +200,13 @@ class Noise(Defense):
     ) -> tuple[Tensor, Tensor] | None:
         """Scores of orthonormal canaries (m,) among one client's images; needs no training.
 
-        None where whole clients are protected: a client is one canary. None for L1 norms, to which they are not scaled.
+        None where clients are protected: a client is a single canary. None for L1 norms, to which canaries are not scaled.
         """
         if self.level == "client" or self.norm == 1 or not self.covers:
             return None
         kind, draws = self.covers[0], np.random.default_rng(int(torch.randint(2**31, (), generator=rng)))
         clip = KINDS[kind].bound(self.norm, self.clip)
-        canaries = VectorCanaries.drawn(_CANARIES, _CANARIES, clip, Adjacency.REPLACE_ONE, draws)
+        canaries = VectorCanaries.drawn(_N_CANARIES, _N_CANARIES, clip, Adjacency.REPLACE_ONE, draws)
         coins = canaries.coins(draws)
         rows = torch.from_numpy(canaries.vectors(coins)).float()
         released = self.release(rows, self.releases, rng, kind).double().sum(0)
@@ -233,17 +235,17 @@ class Noise(Defense):
         )
 
     def _limits(self, delta: float) -> str:
-        """What the guarantee does not cover, and for which sizes delta is meaningful."""
-        said = " The number of images is public."
+        """Sentences on what the guarantee does not cover, and for which sizes delta is meaningful."""
+        limits = " The number of images is public."
         if not set(MODELS) & set(self.covers):
-            said += " The model states and updates of the same run are not covered: they carry no finite epsilon."
+            limits += " The model states and updates of the same run are not covered: they carry no finite epsilon."
         if delta:
-            said += f" delta is meaningful for clients of fewer than {1 / delta:,.0f} images."
-        return said
+            limits += f" delta is meaningful for clients of fewer than {1 / delta:,.0f} images."
+        return limits
 
 
 @dataclass(frozen=True)
-class GaussianNoise(Noise):
+class GaussianNoise(NoiseDefense):
     """Normal noise, calibrated exactly so that all releases of the run together cost epsilon (mu^2 adds).
 
     Attributes:

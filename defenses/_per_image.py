@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-_PER_GROUP = 8  # channels
+_CHANNELS_PER_GROUP = 8
 
 
 def group_norm_twin(model: nn.Module) -> nn.Module:
@@ -21,21 +21,21 @@ def group_norm_twin(model: nn.Module) -> nn.Module:
     """
     for name, module in list(model.named_modules()):
         if type(module) is nn.BatchNorm2d:
-            parent, _, own = name.rpartition(".")
-            setattr(model.get_submodule(parent), own, _group_norm(module))
+            parent, _, leaf = name.rpartition(".")
+            setattr(model.get_submodule(parent), leaf, _group_norm(module))
     rules = _rules()
     for name, module in model.named_modules():
-        if next(module.buffers(recurse=False), None) is not None or (_trained(module) and type(module) not in rules):
+        if next(module.buffers(recurse=False), None) is not None or (_is_trained(module) and type(module) not in rules):
             raise ValueError(f"want layers with gradients of single images, got {type(module).__name__} ({name})")
     return model
 
 
 def _group_norm(norm: nn.BatchNorm2d) -> nn.GroupNorm:
     channels = norm.num_features
-    twin = nn.GroupNorm(gcd(channels, max(1, channels // _PER_GROUP)), channels, norm.eps, norm.affine)
+    group_norm = nn.GroupNorm(gcd(channels, max(1, channels // _CHANNELS_PER_GROUP)), channels, norm.eps, norm.affine)
     if norm.affine:
-        twin.load_state_dict({"weight": norm.weight.detach(), "bias": norm.bias.detach()})
-    return twin
+        group_norm.load_state_dict({"weight": norm.weight.detach(), "bias": norm.bias.detach()})
+    return group_norm
 
 
 def trained_parameters(model: nn.Module) -> list[nn.Parameter]:
@@ -51,49 +51,50 @@ def per_image_gradients(model: nn.Module, mean_loss: Callable[[], Tensor], count
         mean_loss: Computes the mean of the losses of `count` images.
         count: The number of images.
     """
-    with _watched(model) as found:
+    with _collected_gradients(model) as collected:
         mean_loss().backward()
-    none = [parameter.new_zeros(count, parameter.numel()) for parameter in trained_parameters(model)]
-    given = [found.get(parameter) for parameter in trained_parameters(model)]
-    return torch.cat([zero if one is None else one.flatten(1) for one, zero in zip(given, none, strict=True)], dim=1)
+    zeros = [parameter.new_zeros(count, parameter.numel()) for parameter in trained_parameters(model)]
+    gradients = [collected.get(parameter) for parameter in trained_parameters(model)]
+    parts = [zero if gradient is None else gradient.flatten(1) for gradient, zero in zip(gradients, zeros, strict=True)]
+    return torch.cat(parts, dim=1)
 
 
 @contextmanager
-def _watched(model: nn.Module) -> Iterator[dict[nn.Parameter, Tensor]]:
-    """Within, a backward pass of a mean loss collects the gradients (count, *shape) of single images by parameter.
+def _collected_gradients(model: nn.Module) -> Iterator[dict[nn.Parameter, Tensor]]:
+    """Context in which a backward pass of a mean loss collects the gradients (count, *shape) of single images, by parameter.
 
     Hooks are on tensors, not on modules as in Opacus' GradSampleModule, which fails where a later layer works in place.
-    Opacus' rule for convolutions is wrong, without an error, for tensors in channels-last format: it gets copies in the
-    ordinary one.
+    Opacus' rule for convolutions is wrong, without an error, for tensors in channels-last format: it gets copies
+    with usual strides.
     """
-    found: dict[nn.Parameter, Tensor] = {}
+    collected: dict[nn.Parameter, Tensor] = {}
     rules = _rules()
 
-    def watch(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        activations = [_ordinary(inputs[0].detach())]
+    def register(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        activations = [_with_usual_strides(inputs[0].detach())]
 
         @torch.no_grad()
-        def collect(slope: Tensor) -> None:
-            of_each = _ordinary(slope * len(slope))  # of the mean loss to that of each image's loss
-            for parameter, gradients in rules[type(module)](module, activations, of_each).items():
-                found[parameter] = found[parameter] + gradients if parameter in found else gradients
+        def collect(gradient: Tensor) -> None:
+            per_image = _with_usual_strides(gradient * len(gradient))  # from the mean loss to each image's loss
+            for parameter, gradients in rules[type(module)](module, activations, per_image).items():
+                collected[parameter] = collected[parameter] + gradients if parameter in collected else gradients
 
         output.register_hook(collect)
 
-    hooks = [module.register_forward_hook(watch) for module in model.modules() if _trained(module)]
+    hooks = [module.register_forward_hook(register) for module in model.modules() if _is_trained(module)]
     try:
-        yield found
+        yield collected
     finally:
         for hook in hooks:
             hook.remove()
 
 
-def _ordinary(tensor: Tensor) -> Tensor:
+def _with_usual_strides(tensor: Tensor) -> Tensor:
     """A copy with the usual strides; `contiguous` would keep those of maps of one pixel."""
     return tensor.clone(memory_format=torch.contiguous_format)
 
 
-def _trained(module: nn.Module) -> bool:
+def _is_trained(module: nn.Module) -> bool:
     """Whether the module itself, not only one inside it, has a parameter with a gradient."""
     return any(parameter.requires_grad for parameter in module.parameters(recurse=False))
 

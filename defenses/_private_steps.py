@@ -16,24 +16,24 @@ from fdgpriv.privacy.poisson import Accountant, poisson_noise_multiplier
 
 from ._per_image import group_norm_twin, per_image_gradients, trained_parameters
 
-_noise_multiplier = cache(poisson_noise_multiplier)  # takes up to seconds, and is asked for in every step
-_MEMORY = 2**28  # bytes of gradients of single images at once
+_noise_multiplier = cache(poisson_noise_multiplier)  # takes up to seconds, and is needed in every step
+_MAX_GRADIENT_BYTES = 2**28  # of gradients of single images in one pass
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What the accountant counts of one client's training.
+class SamplingPlan:
+    """Sampling and noise of one client's training, as the accountant counts them.
 
     Attributes:
         rate: q, the probability with which each image is in a mini-batch.
-        steps: Of all rounds.
-        expected: Expected number of images in a mini-batch; the noised sum is divided by it.
+        steps: Number of steps of all rounds.
+        expected_images: Expected number of images in a mini-batch; the noised sum is divided by it.
         multiplier: z, noise standard deviation over the clipping norm.
     """
 
     rate: float
     steps: int
-    expected: float
+    expected_images: float
     multiplier: float
 
 
@@ -44,24 +44,24 @@ class GradientCanaries:
     Before clipping their gradients have 10 times the clipping norm, so that a wrong clip is seen as well.
 
     Attributes:
-        places: (m,) different coordinates.
+        positions: (m,) different coordinates.
         signs: (m,) 1 or -1.
         included: (m,) whether each is among the client's data.
     """
 
-    places: Tensor
+    positions: Tensor
     signs: Tensor
     included: Tensor
 
     length: ClassVar[float] = 10.0
 
     def clipped(self, rate: float, clip: float, dim: int, rng: torch.Generator) -> Tensor:
-        """Sum (dim,) of the clipped gradients of those in one mini-batch."""
-        held = self.included.nonzero().flatten()
-        drawn = held[poisson(len(held), rate, rng)]
-        norms = torch.full((len(drawn),), self.length * clip)
+        """Sum (dim,) of the clipped gradients of the canaries in one mini-batch."""
+        included_canaries = self.included.nonzero().flatten()
+        sampled = included_canaries[poisson(len(included_canaries), rate, rng)]
+        norms = torch.full((len(sampled),), self.length * clip)
         total = torch.zeros(dim)
-        total[self.places[drawn]] = self.signs[drawn] * norms * clip_factors(norms, clip)
+        total[self.positions[sampled]] = self.signs[sampled] * norms * clip_factors(norms, clip)
         return total
 
 
@@ -81,7 +81,7 @@ class PrivateSGD(PlainOnTwin):
         epsilon, delta: The budget of all rounds.
         clip: C, the largest norm of an image's gradient.
         accountant: Opacus' Renyi accountant, or the tighter and slower one by numerical composition.
-        noise: Share of the calibrated noise that is added: below 1 only to test that measured epsilons show it.
+        noise: Share of the calibrated noise that is added; below 1 only to test that measured epsilons show the lack.
         canaries: Added to each step when the guarantee is measured.
     """
 
@@ -94,16 +94,16 @@ class PrivateSGD(PlainOnTwin):
     noise: float = 1.0
     canaries: GradientCanaries | None = None
 
-    def check(self, work: Workload) -> None:
+    def check(self, workload: Workload) -> None:
         try:
-            self.plan(work)
+            self.plan(workload)
         except ValueError as error:
             raise ValueError(f"dpsgd: {error}") from error
 
-    def plan(self, work: Workload) -> Plan:
-        """How often images of this client are used, and the noise for it."""
-        rate, steps = min(1.0, work.batch_size / work.rows), work.rounds * work.steps
-        return Plan(rate, steps, rate * work.images, self.multiplier(rate, steps))
+    def plan(self, workload: Workload) -> SamplingPlan:
+        """The sampling of this client's images, and the noise calibrated to it."""
+        rate, steps = min(1.0, workload.batch_size / workload.rows), workload.rounds * workload.steps
+        return SamplingPlan(rate, steps, rate * workload.images, self.multiplier(rate, steps))
 
     def multiplier(self, rate: float, steps: int) -> float:
         """The least z for this budget."""
@@ -112,19 +112,19 @@ class PrivateSGD(PlainOnTwin):
     def undefended(self) -> LocalTraining:
         return PlainOnTwin()
 
-    def batches(self, work: Workload, rng: torch.Generator) -> Iterator[Tensor]:
-        """As many as of plain SGD; in each, every image is independently with probability q, with all its copies."""
-        rate, copies = self.plan(work).rate, torch.arange(work.copies)
-        for _ in range(work.steps):
-            yield (poisson(work.images, rate, rng)[:, None] * work.copies + copies).flatten()
+    def batches(self, workload: Workload, rng: torch.Generator) -> Iterator[Tensor]:
+        """As many mini-batches as plain SGD; each contains an image, with all its copies, independently with probability q."""
+        rate, copies = self.plan(workload).rate, torch.arange(workload.copies)
+        for _ in range(workload.steps):
+            yield (poisson(workload.images, rate, rng)[:, None] * workload.copies + copies).flatten()
 
-    def backward(self, model: nn.Module, loss: Loss, batch: Batch, work: Workload, rng: torch.Generator) -> None:
-        plan, parameters = self.plan(work), trained_parameters(model)
-        total = self.clipped_sum(model, loss, batch, work.copies)
+    def backward(self, model: nn.Module, loss: Loss, batch: Batch, workload: Workload, rng: torch.Generator) -> None:
+        plan, parameters = self.plan(workload), trained_parameters(model)
+        total = self.clipped_sum(model, loss, batch, workload.copies)
         if self.canaries is not None:
             total += self.canaries.clipped(plan.rate, self.clip, len(total), rng).to(total.device)
         noise = torch.randn(len(total), generator=rng).to(total.device)
-        noised = (total + self.noise * plan.multiplier * self.clip * noise) / plan.expected
+        noised = (total + self.noise * plan.multiplier * self.clip * noise) / plan.expected_images
         sizes = [parameter.numel() for parameter in parameters]
         for parameter, gradient in zip(parameters, noised.split(sizes), strict=True):
             parameter.grad = gradient.view_as(parameter)
@@ -134,12 +134,12 @@ class PrivateSGD(PlainOnTwin):
         parameters = trained_parameters(model)
         dim = sum(parameter.numel() for parameter in parameters)
         total = parameters[0].new_zeros(dim)
-        at_once = max(1, _MEMORY // (4 * dim * copies)) * copies
-        for start in range(0, len(batch), at_once):
-            part = batch.part(start, start + at_once)
-            gradients = per_image_gradients(model, partial(loss, part), len(part))
-            of_images = gradients.view(-1, copies, dim).mean(1)
-            total += clip_factors(of_images.norm(dim=1), self.clip) @ of_images
+        batch_size = max(1, _MAX_GRADIENT_BYTES // (4 * dim * copies)) * copies
+        for start in range(0, len(batch), batch_size):
+            batch_part = batch.part(start, start + batch_size)
+            gradients = per_image_gradients(model, partial(loss, batch_part), len(batch_part))
+            image_gradients = gradients.view(-1, copies, dim).mean(1)
+            total += clip_factors(image_gradients.norm(dim=1), self.clip) @ image_gradients
         return total
 
 

@@ -17,11 +17,11 @@ from fdgpriv.privacy.vectors import SCALE, ClientVectors, VectorContext
 from fdgpriv.utils.fields import PositiveFloat
 
 from ._covered import On, covered_kinds, joined
-from ._noise import Noise
+from ._noise import NoiseDefense
 
 
 @dataclass(frozen=True)
-class StyleNoise(Noise):
+class StyleNoise(NoiseDefense):
     """Base class of defenses that noise styles, or all that clients share.
 
     Attributes:
@@ -58,27 +58,31 @@ class StyleNoise(Noise):
             more = "" if self.on == "all" else f"; {self.name()}:on=all covers its models"
             raise ValueError(f"{self.name()}: not applicable to {sharing.method}, which shares no statistics{more}")
         single = [kind for kind in covers if sharing.per_image(kind)]
-        moved = [kind for kind in covers if not _image_level(kind, sharing)]
-        unit: Unit = self.unit or ("client" if moved else "image")
-        if unit == "image" and moved:
+        not_by_image = [kind for kind in covers if not _image_level(kind, sharing)]
+        unit: Unit = self.unit or ("client" if not_by_image else "image")
+        if unit == "image" and not_by_image:
             raise ValueError(
-                f"{self.name()}.unit: want client for {sharing.method}, whose {joined(moved)} one image can move far; "
+                f"{self.name()}.unit: want client for {sharing.method}, whose {joined(not_by_image)} one image can move far; "
                 "got image"
             )
         if unit == "client" and single:
             raise ValueError(
                 f"{self.name()}.unit: want image where {sharing.method} shares {joined(single)} of single images, as many "
-                f"as a client's size makes it; got {self._asked(unit, moved)}, whose budget they would overrun"
+                f"as a client's size makes it; got {self._unit_setting(unit, not_by_image)}, whose budget they would overrun"
             )
         return replace(super().bound_to(sharing), unit=unit)
 
-    def _asked(self, unit: Unit, moved: Sequence[str]) -> str:
-        return f"'{unit}'" if self.unit is not None else f"on={self.on}, which needs 'client' for its {joined(moved)}"
+    def _unit_setting(self, unit: Unit, not_by_image: Sequence[str]) -> str:
+        return (
+            f"'{unit}'"
+            if self.unit is not None
+            else f"on={self.on}, which needs 'client' for its {joined(not_by_image)}"
+        )
 
     def covered(self, sharing: Disclosure) -> tuple[str, ...]:
         return covered_kinds(sharing, self.on, self.name())
 
-    def _mechanism(self, vectors: ClientVectors) -> Noise:
+    def _mechanism(self, vectors: ClientVectors) -> NoiseDefense:
         return self if vectors.by_image else replace(self, unit="client")
 
 

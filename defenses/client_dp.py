@@ -27,7 +27,7 @@ class ClientDp(GaussianNoise):
 
     def covered(self, sharing: Disclosure) -> tuple[str, ...]:
         shared = sharing.uploads or tuple(kind for kind in MODELS if sharing.releases(kind))
-        found = tuple(kind for kind in MODELS if kind in shared)
-        if not found:
+        covered = tuple(kind for kind in MODELS if kind in shared)
+        if not covered:
             raise ValueError(f"client_dp: not applicable to {sharing.method}, whose clients share no model")
-        return found
+        return covered

@@ -36,11 +36,11 @@ class Interpolate(Defense):
     def relayed(self, artifact: Artifact, latest: Mapping[str, Artifact]) -> Artifact:
         if not isinstance(artifact, StyleStatistics | AmplitudeSpectrum):
             return artifact
-        alike = [one for one in latest.values() if one.layer == artifact.layer]
-        if len(alike) < self.least:
-            raise ValueError(f"interpolate.least: want styles of at least {self.least} clients, got {len(alike)}")
+        same_layer = [style for style in latest.values() if style.layer == artifact.layer]
+        if len(same_layer) < self.least:
+            raise ValueError(f"interpolate.least: want styles of at least {self.least} clients, got {len(same_layer)}")
         facts = {**artifact.facts(), "client": SERVER}
-        return type(artifact).build({**artifact.tensors(), **median_of(alike)}, facts)
+        return type(artifact).build({**artifact.tensors(), **median_of(same_layer)}, facts)
 
     def guarantee(self) -> Guarantee:
         return Guarantee(
@@ -54,4 +54,6 @@ class Interpolate(Defense):
 def median_of(artifacts: list[Artifact]) -> dict[str, Tensor]:
     """By name, the median over artifacts of each number; of an even number, the mean of the two in the middle."""
     names = [name for name, tensor in artifacts[0].tensors().items() if tensor.numel()]
-    return {name: torch.stack([one.tensors()[name] for one in artifacts]).quantile(0.5, dim=0) for name in names}
+    return {
+        name: torch.stack([artifact.tensors()[name] for artifact in artifacts]).quantile(0.5, dim=0) for name in names
+    }

@@ -21,7 +21,7 @@ _PEAK = 32  # default range, in root mean squares of the entries of a vector at 
 
 @dataclass(frozen=True)
 class Quantize(Transform):
-    """Fewer bits per number. Neither kind of rounding proves anything: two inputs can give outputs that tell them apart.
+    """Fewer bits per number. Neither kind of rounding proves anything: different inputs can give distinguishable outputs.
 
     Numbers out of the range are moved to its end. Models are quantised as changes of the received model, styles as mean
     moments over all images.
@@ -40,12 +40,12 @@ class Quantize(Transform):
     def changed(self, rows: Tensor, kind: VectorKind, rng: torch.Generator) -> Tensor:
         reach = self.reach or kind.bound(2, None) * min(1.0, _PEAK / max(1, rows.shape[1]) ** 0.5)
         levels = 2**self.bits - 1
-        places = (rows.double().clamp(-reach, reach) + reach) * (levels / (2 * reach))
-        offset = torch.rand(places.shape, generator=rng) if self.stochastic else 0.5
-        level = (places + offset).floor().clamp(0, levels)
+        positions = (rows.double().clamp(-reach, reach) + reach) * (levels / (2 * reach))
+        offset = torch.rand(positions.shape, generator=rng) if self.stochastic else 0.5
+        level = (positions + offset).floor().clamp(0, levels)
         quantised: Tensor = (level * (2 * reach / levels) - reach).to(rows.dtype)
         return quantised
 
     def guarantee(self) -> Guarantee:
-        how = "stochastic" if self.stochastic else "deterministic"
-        return Guarantee(None, None, f"Quantisation to {self.bits} bits, {how}: no finite epsilon.")
+        rounding = "stochastic" if self.stochastic else "deterministic"
+        return Guarantee(None, None, f"Quantisation to {self.bits} bits, {rounding}: no finite epsilon.")

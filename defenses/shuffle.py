@@ -20,8 +20,8 @@ class Shuffle(Defense):
     """
 
     def bound_to(self, sharing: Disclosure) -> Self:
-        apart = (SampleCount.kind,) if SampleCount.kind in sharing.individual else ()  # not beside what it weighs
-        named = [kind for kind in sharing.uploads if kind in (*NEED_NAMES, *apart)]
+        counts = (SampleCount.kind,) if SampleCount.kind in sharing.individual else ()  # if sent without the artifact
+        named = [kind for kind in sharing.uploads if kind in (*NEED_NAMES, *counts)]
         if named:
             raise ValueError(
                 f"shuffle: not applicable to {sharing.method}, whose server needs to know whose {named[0]} it receives"

@@ -23,7 +23,7 @@ class Sparsify(Transform):
     the mean moments are kept.
 
     Attributes:
-        share: Of the entries that are kept; at least one is.
+        share: Share of the entries that are kept, at least one entry.
     """
 
     share: PositiveFraction = 0.1
@@ -31,8 +31,8 @@ class Sparsify(Transform):
     def changed(self, rows: Tensor, kind: VectorKind, rng: torch.Generator) -> Tensor:
         if rows.shape[1] == 0:
             return rows
-        kept = rows.abs().topk(max(1, round(self.share * rows.shape[1])), dim=1).indices
-        return torch.zeros_like(rows).scatter(1, kept, rows.gather(1, kept))
+        largest = rows.abs().topk(max(1, round(self.share * rows.shape[1])), dim=1).indices
+        return torch.zeros_like(rows).scatter(1, largest, rows.gather(1, largest))
 
     def guarantee(self) -> Guarantee:
         return Guarantee(

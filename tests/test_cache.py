@@ -46,7 +46,7 @@ def test_what_raised_is_told_to_all_who_wait_and_not_remembered():
 
 
 def test_only_the_last_asked_for_are_kept():
-    cache, made = Cache[str](most=2), []
+    cache, made = Cache[str](max_entries=2), []
 
     def get(key: str) -> str:
         return cache.get(key, lambda: made.append(key) or key)

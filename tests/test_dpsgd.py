@@ -174,7 +174,7 @@ def test_images_are_clipped_each_for_itself_in_parts_of_any_size(
     whole, _, _ = step(method, data, torch.arange(8), rng)
     alone = [step(method, data, torch.tensor([i]), rng)[0] for i in range(8)]
     torch.testing.assert_close(whole, torch.stack(alone).sum(0), rtol=1e-4, atol=1e-6)
-    monkeypatch.setattr(_private_steps, "_MEMORY", 1)
+    monkeypatch.setattr(_private_steps, "_MAX_GRADIENT_BYTES", 1)
     torch.testing.assert_close(step(method, data, torch.arange(8), rng)[0], whole, rtol=1e-4, atol=1e-6)
 
 
@@ -191,20 +191,22 @@ def test_copies_of_an_image_are_clipped_as_one(rng: torch.Generator) -> None:
         for index in drawn
     )  # type: ignore[call-overload]
     plan = steps_of(method).plan(method.workload(copies))
-    assert (plan.rate, plan.expected) == (4 / 12, pytest.approx(4 / 3))
+    assert (plan.rate, plan.expected_images) == (4 / 12, pytest.approx(4 / 3))
 
 
 def test_the_noise_is_as_stated_and_divided_by_the_expected_number_of_images(rng: torch.Generator) -> None:
     method, data = private(spec="dpsgd:clip=0.3,epsilon=2"), held(n=12)
     plan = steps_of(method).plan(method.workload(data))
-    assert plan.expected == 4
+    assert plan.expected_images == 4
     nobody = torch.empty(0, dtype=torch.int64)
     draws = torch.cat([step(method, data, nobody, rng)[1] for _ in range(20)])
-    assert float(draws.std()) * plan.expected == pytest.approx(plan.multiplier * 0.3, rel=4 / (2 * len(draws)) ** 0.5)
+    assert float(draws.std()) * plan.expected_images == pytest.approx(
+        plan.multiplier * 0.3, rel=4 / (2 * len(draws)) ** 0.5
+    )
     assert abs(float(draws.mean())) < 4 * float(draws.std()) / len(draws) ** 0.5
     total, noised, _ = step(method, data, torch.arange(12), seeded(5))
     _, noise, _ = step(method, data, nobody, seeded(5))
-    torch.testing.assert_close((noised - noise) * plan.expected, total, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close((noised - noise) * plan.expected_images, total, rtol=1e-3, atol=1e-5)
 
 
 # Sampling and accounting
@@ -250,7 +252,7 @@ def test_steps_and_epsilon_are_those_of_the_library_on_what_was_done(
 
 def test_small_clients_use_all_images_in_each_step() -> None:
     plan = steps_of(private()).plan(private().workload(held(n=3)))
-    assert (plan.rate, plan.expected, plan.steps) == (1.0, 3.0, 2)
+    assert (plan.rate, plan.expected_images, plan.steps) == (1.0, 3.0, 2)
     assert plan.multiplier == poisson_noise_multiplier(8.0, DELTA, 2, 1.0, "rdp")
 
 

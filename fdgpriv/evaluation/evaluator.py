@@ -74,7 +74,9 @@ class Evaluator:
         self._calibrating = Cache[SimulatedClients]()
         self._learned = Cache[Cache[Any]]()
         self._common = Cache[Any]()
-        self._trial_sets = Cache[TrialSet](most=CACHED_TRIAL_SETS)  # one attack's adversaries come one after the other
+        self._trial_sets = Cache[TrialSet](
+            max_entries=CACHED_TRIAL_SETS
+        )  # one attack's adversaries come one after the other
         self._undefended = Cache[Evaluator]()
         self.recorded_styles = RecordedStyles.of(self.transcript, self.method, self.federation, self.seed)
         self.artifact_series = recorded_series(
@@ -99,7 +101,7 @@ class Evaluator:
         bare.defense, bare._maker, bare._trial_sets = (
             no_defense,
             CachedSimulator(self.seed),
-            Cache(most=CACHED_TRIAL_SETS),
+            Cache(max_entries=CACHED_TRIAL_SETS),
         )
         bare.method = self.method.undefended()
         bare.artifact_series = recorded_series(

@@ -55,7 +55,7 @@ class Architecture(ABC):
             weights: The user's file, or a folder that is searched before torch's checkpoints; None if not given.
 
         Raises:
-            FileNotFoundError: It is in neither.
+            FileNotFoundError: Neither folder has the file.
         """
         return None if weights is None else find_weights(self.files, self.source, weights)
 
@@ -64,12 +64,12 @@ class Architecture(ABC):
         load_backbone(network, self.files[0], path)
 
     def place(self, path: Path, weights: Path | None) -> str:
-        """Where the file at `path` was found, without local paths."""
-        given = weights is not None and (path == weights or path.parent == weights)
-        return "the user's files" if given else "torch's checkpoint folder"
+        """The kind of folder that has the file at `path`, without local paths."""
+        is_users = weights is not None and (path == weights or path.parent == weights)
+        return "the user's files" if is_users else "torch's checkpoint folder"
 
     def origin(self, weights: Path | None) -> str:
-        """What is loaded and from where: file name, first eight digits of its SHA-256, and place."""
+        """The loaded file and its origin: file name, first eight digits of its SHA-256, and kind of folder."""
         path = self.find(weights)
         return RANDOM if path is None else f"{path.name} (sha256 {digest(path)[:8]}), from {self.place(path, weights)}"
 

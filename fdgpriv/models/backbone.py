@@ -17,7 +17,7 @@ from fdgpriv.utils.global_rng import drawing_from as drawing_from
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
-_SIDE = 256  # pixels, of the image by which strides are measured
+_SIDE = 256  # pixels of the image by which strides are measured
 
 After = Mapping[str, Callable[[Tensor], Tensor]]
 
@@ -25,13 +25,13 @@ After = Mapping[str, Callable[[Tensor], Tensor]]
 class Backbone(nn.Module):
     """Normalises images (B, 3, H, W) in [0, 1] and applies the stages in order.
 
-    A stage is named by its own name or by its stride: ``stride8`` is the last stage whose maps have an eighth of the image's
-    side. Both names work wherever a stage is asked for.
+    A stage is called by its name or by its stride: ``stride8`` is the last stage whose maps have an eighth of the image's
+    side.
 
     The mean and std of the normalisation are not buffers, so the state dict contains only the network's tensors.
 
     Args:
-        stages: The network, stage by stage; each takes the output of the one before.
+        stages: The network, stage by stage; each takes the output of the previous stage.
         channels: Channels of each stage's output, with the same names.
         mean: Of each colour channel, subtracted.
         std: Of each colour channel, divided by; positive.
@@ -72,14 +72,14 @@ class Backbone(nn.Module):
     def strides(self) -> dict[str, int]:
         """By stage, in order: the side of the image over the side of its maps, a power of two."""
         with torch.no_grad():
-            features, found = torch.zeros(1, 3, _SIDE, _SIDE), {}
+            features, strides = torch.zeros(1, 3, _SIDE, _SIDE), {}
             for name, stage in deepcopy(self.body).to(features.device).eval().items():
                 features = stage(features)
-                found[name] = 2 ** round(math.log2(_SIDE / features.shape[-1]))
-        return found
+                strides[name] = 2 ** round(math.log2(_SIDE / features.shape[-1]))
+        return strides
 
     def stage(self, name: str) -> str:
-        """The own name of the stage that `name` stands for; a ValueError lists all names."""
+        """The stage called `name`, by its name or stride; ValueError with all names if there is none."""
         if name in self.channels:
             return name
         by_stride = {f"stride{stride}": stage for stage, stride in self.strides.items()}
@@ -150,7 +150,7 @@ def backbone(
 
     Args:
         name: One of `BACKBONES`, or ``timm:NAME``. All have the stages stem, layer1, layer2, ...
-        mean: Of each colour channel, subtracted from images in [0, 1]; a network with a normalisation of its own keeps it.
+        mean: Of each colour channel, subtracted from images in [0, 1]; ignored for a network with fixed normalisation.
         std: Of each colour channel, divided by; likewise.
         rng: For the initialisation; the same state gives the same tensors.
         weights: A file, or a folder that is searched before torch's checkpoints; None initialises from `rng`.
@@ -158,14 +158,14 @@ def backbone(
         small_input: For images under 64 px: a stem with stride 1 and without pooling, with the same tensors. No effect
             on `small_resnet`, which is made for 32 px.
     """
-    made, given = architecture(name), None if weights is None else Path(weights)
+    network_type, weights_path = architecture(name), None if weights is None else Path(weights)
     with drawing_from(rng):
-        network = made.build()
-    if (path := made.find(given)) is not None:
-        made.load(network, path)
-    stages, channels = made.cut(network, small_input)
-    mean, std = made.colours or (mean, std)
-    return Backbone(stages, channels, mean, std, partial(made.fully_connected, given))
+        network = network_type.build()
+    if (path := network_type.find(weights_path)) is not None:
+        network_type.load(network, path)
+    stages, channels = network_type.cut(network, small_input)
+    mean, std = network_type.colours or (mean, std)
+    return Backbone(stages, channels, mean, std, partial(network_type.fully_connected, weights_path))
 
 
 def origin(name: str, weights: str | os.PathLike[str] | None = None) -> str:

@@ -50,12 +50,12 @@ class GroupedBatchNorm(nn.Module):
         normalised = (groups - mean) * torch.rsqrt(variance + self.layer.eps)
         if self.layer.affine:
             normalised = normalised * self.layer.weight[:, None, None] + self.layer.bias[:, None, None]
-        together: Tensor = normalised.flatten(0, 1)
-        return together
+        joined: Tensor = normalised.flatten(0, 1)
+        return joined
 
 
 def group_batches(model: nn.Module, size: int) -> None:
-    """Replaces the BatchNorm layers of `model` in training mode by ones that take groups of `size` images for batches."""
+    """Replaces the BatchNorm layers of `model` in training mode by layers for which each group of `size` images is a batch."""
     for name, layer in list(model.named_modules()):
         if isinstance(layer, nn.BatchNorm2d) and layer.training:
             parent, _, leaf = name.rpartition(".")
@@ -66,10 +66,12 @@ def group_batches(model: nn.Module, size: int) -> None:
 def recalibrate(model: nn.Module, batches: Sequence[Tensor]) -> dict[str, Tensor]:
     """Recomputes the BatchNorm statistics of `model` in place, as means over batches of images, and returns them.
 
-    A layer that received no large enough batch keeps its statistics.
+    A layer whose batches were all too small keeps its statistics.
     """
-    layers = {name: m for name, m in model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)}
-    before = {name: {k: t.clone() for k, t in layer.named_buffers()} for name, layer in layers.items()}
+    layers = {
+        name: module for name, module in model.named_modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)
+    }
+    received = {name: {key: tensor.clone() for key, tensor in layer.named_buffers()} for name, layer in layers.items()}
     momenta = {name: layer.momentum for name, layer in layers.items()}
     for layer in layers.values():
         layer.reset_running_stats()
@@ -82,7 +84,7 @@ def recalibrate(model: nn.Module, batches: Sequence[Tensor]) -> dict[str, Tensor
     for name, layer in layers.items():
         layer.momentum = momenta[name]
         if not int(layer.num_batches_tracked or 0):
-            layer.load_state_dict(before[name], strict=False)
+            layer.load_state_dict(received[name], strict=False)
     return {
         f"{name}.{leaf}": tensor.to("cpu", copy=True)
         for name, layer in layers.items()

@@ -1,4 +1,4 @@
-"""Networks on a GPU that take images from the CPU, as attacks keep them, and give back what they compute there."""
+"""Networks on a GPU that take inputs from the CPU and return outputs to the CPU, where attacks keep images."""
 
 from typing import Any, TypeVar
 
@@ -9,7 +9,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def with_cpu_io(model: M) -> M:
-    """`model`, which from now on takes tensors from the CPU, whatever its device, and returns its output on the CPU.
+    """`model`, changed to take tensors from the CPU, whatever its device, and to return its output on the CPU.
 
     Gradients pass through both ways. A network on the CPU is left as it is.
     """
@@ -33,7 +33,7 @@ def latents_of(model: Any, images: Tensor) -> Tensor:
 
 def _to_network(model: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     device = device_of(model)
-    return tuple(one.to(device) if isinstance(one, Tensor) else one for one in inputs)
+    return tuple(value.to(device) if isinstance(value, Tensor) else value for value in inputs)
 
 
 def _to_cpu(model: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:

@@ -12,30 +12,30 @@ class EarlyStopping:
     Args:
         network: Any network.
         loss: Of the network on data left out, when it is called.
-        patience: Number of checks in a row without a lesser loss after which training on is in vain.
+        patience: Number of consecutive checks without a lower loss after which training should end.
     """
 
     def __init__(self, network: nn.Module, loss: Callable[[], float], patience: int) -> None:
         self.network, self.loss, self.patience = network, loss, patience
-        self._in_vain = 0
-        self._least = self._measured()
+        self._checks_without_progress = 0
+        self._lowest = self._current_loss()
         self._weights = copy.deepcopy(network.state_dict())
 
     def is_due(self) -> bool:
-        """Checks the present weights; whether they are, like those before them, no better than earlier ones."""
-        loss = self._measured()
-        if loss < self._least:
-            self._least, self._in_vain = loss, 0
+        """Checks the present weights; returns whether the last `patience` checks all failed to lower the loss."""
+        loss = self._current_loss()
+        if loss < self._lowest:
+            self._lowest, self._checks_without_progress = loss, 0
             self._weights = copy.deepcopy(self.network.state_dict())
         else:
-            self._in_vain += 1
-        return self._in_vain >= self.patience
+            self._checks_without_progress += 1
+        return self._checks_without_progress >= self.patience
 
     def restore(self) -> None:
         """Gives the network its best weights."""
         self.network.load_state_dict(self._weights)
 
-    def _measured(self) -> float:
+    def _current_loss(self) -> float:
         training = self.network.training
         self.network.eval()
         loss = self.loss()

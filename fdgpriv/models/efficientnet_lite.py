@@ -139,10 +139,10 @@ class EfficientNetLite(Architecture):
 
 def imagenet_classifier(weights: Path | None = None) -> EfficientNetLite0:
     """The network with its ImageNet weights and classes, frozen; `weights` as for the backbone."""
-    how = EfficientNetLite()
+    architecture = EfficientNetLite()
     with global_draws():
         network = EfficientNetLite0()
-    how.load(network, how.find(weights))
+    architecture.load(network, architecture.find(weights))
     network.eval().requires_grad_(False)
     return network
 

@@ -50,11 +50,11 @@ class Extractor(nn.Module):
 
     def stages(self, images: Tensor) -> list[Tensor]:
         """The maps (N, C, h, w) at the end of each stage, of images (N, 3, H, W) in [0, 1]."""
-        found, features = [], _channels_last(images)
+        maps, features = [], _channels_last(images)
         for begin, end in pairwise((0, *self.ends)):
             features = self.body[begin:end](features)
-            found.append(features)
-        return found
+            maps.append(features)
+        return maps
 
     def forward(self, images: Tensor) -> Tensor:
         """Features (N, num_features) of images (N, 3, H, W) in [0, 1]."""
@@ -115,7 +115,7 @@ def imagenet_extractor(weights: Path | None = None) -> Extractor:
     which use Inception-v3 and AlexNet.
 
     Args:
-        weights: The user's file or its folder; None uses that of the optional package.
+        weights: The user's file or its folder; None uses the optional package's file.
 
     Raises:
         ValueError: The optional package is not installed.
@@ -142,8 +142,10 @@ def inception_extractor(weights: Path | None = None) -> Extractor:
     with global_draws():
         network = torchvision.models.inception_v3(weights=None, init_weights=False, aux_logits=True)
     load_exactly(network, read_tensors(path, network.state_dict().keys()), INCEPTION_FILES[0], path)
-    kept = [child for name, child in network.named_children() if name not in ("AuxLogits", "dropout", "fc")]
-    extractor = Extractor(INCEPTION, sha256(path), nn.Sequential(_ForInception(), *kept, nn.Flatten()), network.fc)
+    body_layers = [child for name, child in network.named_children() if name not in ("AuxLogits", "dropout", "fc")]
+    extractor = Extractor(
+        INCEPTION, sha256(path), nn.Sequential(_ForInception(), *body_layers, nn.Flatten()), network.fc
+    )
     return extractor.eval().requires_grad_(False)
 
 

@@ -12,15 +12,15 @@ from torch.nn import functional
 
 from fdgpriv.utils.global_rng import drawing_from
 
-_CHANNELS = (64, 48, 32, 16)  # of the maps after 0 to 3 doublings; later ones have 8
+_SMALL_CHANNELS = (64, 48, 32, 16)  # of the small generator after 0 to 3 doublings; later maps have 8
 
-LEAST = 16  # px, of the images
-_FIRST = 1024  # channels of the first map at width 1
-_WIDEST = 512  # maximum number of channels of all later maps
+MIN_SIDE = 16  # px
+_FIRST_CHANNELS = 1024  # channels of the first map at width 1
+_MAX_CHANNELS = 512  # maximum number of channels of all later maps
 _EXCITED = {5: 2, 6: 3}  # skip-layer excitation: number of the scaled map: number of the earlier map; the first is 0
 
 
-class Noise(nn.Module):
+class NoiseLayer(nn.Module):
     """Adds Gaussian noise, shared by all channels, times a learned scale initialised to 0."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class UpBlock(nn.Module):
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
         self.conv = nn.Conv2d(inputs, 2 * outputs, 4)
-        self.noise = Noise()
+        self.noise = NoiseLayer()
         self.norm = nn.BatchNorm2d(2 * outputs)
 
     def forward(self, features: Tensor, rng: torch.Generator | None) -> Tensor:
@@ -144,8 +144,8 @@ def doublings_to(image_size: int) -> tuple[int, int]:
     Raises:
         ValueError: Images are too small.
     """
-    if image_size < LEAST:
-        raise ValueError(f"want image_size of at least {LEAST}, got {image_size}")
+    if image_size < MIN_SIDE:
+        raise ValueError(f"want image_size of at least {MIN_SIDE}, got {image_size}")
     doublings = image_size.bit_length() - 3
     return doublings, -(-image_size // 2**doublings)
 
@@ -158,8 +158,8 @@ def middle(maps: Tensor, side: int) -> Tensor:
 
 def channels_of_maps(doublings: int, width: float) -> list[int]:
     """Number of channels, at least 4, of the first map and of the map after each doubling."""
-    later = [min(_WIDEST, 2**11 >> doubling) for doubling in range(1, doublings + 1)]
-    return [max(4, round(width * count)) for count in (_FIRST, *later)]
+    later = [min(_MAX_CHANNELS, 2**11 >> doubling) for doubling in range(1, doublings + 1)]
+    return [max(4, round(width * count)) for count in (_FIRST_CHANNELS, *later)]
 
 
 class SmallGenerator(nn.Module):
@@ -182,7 +182,7 @@ class SmallGenerator(nn.Module):
         self.latent_dim = latent_dim
         self.image_size = image_size
         doublings, side = doublings_to(image_size)
-        channels = [*_CHANNELS, *[_CHANNELS[-1] // 2] * doublings][: doublings + 1]
+        channels = [*_SMALL_CHANNELS, *[_SMALL_CHANNELS[-1] // 2] * doublings][: doublings + 1]
         with drawing_from(rng):
             layers = [
                 nn.Linear(latent_dim, channels[0] * side**2),

@@ -48,7 +48,7 @@ def load_shipped(network: nn.Module, name: str, directory: Path | None = None) -
     """Loads the weights called `name` into `network`, freezes it and returns its card.
 
     Args:
-        network: Of the layout that was trained.
+        network: A network with the layout that was trained.
         name: As on the card.
         directory: Folder of the two files; this module's folder by default.
 
@@ -63,9 +63,9 @@ def load_shipped(network: nn.Module, name: str, directory: Path | None = None) -
                 f"want {file.name}, which comes with fdgpriv (made by examples/shipped_networks); looked in {file.parent}"
             )
     card = Card(**json.loads(path.with_suffix(".json").read_text(encoding="utf-8")))
-    found = sha256(path)
-    if found != card.weights:
-        raise ValueError(f"want {path.name} with SHA-256 {card.weights}, as on its card; got {found}")
+    actual = sha256(path)
+    if actual != card.weights:
+        raise ValueError(f"want {path.name} with SHA-256 {card.weights}, as on its card; got {actual}")
     network.load_state_dict(read_tensors(path))
     network.eval().requires_grad_(False)
     return card

@@ -39,13 +39,13 @@ def read_tensors(
 ) -> dict[str, Tensor]:
     """The state dict in a .safetensors file or a torch checkpoint.
 
-    Entries around it, such as ``{"state_dict": ..., "epoch": 3}``, and what wrappers of networks put before or between the
-    parts of names, such as ``module.`` or ``_orig_mod.``, are removed.
+    Other entries, such as ``"epoch"`` in ``{"state_dict": ..., "epoch": 3}``, and the parts of names that come from wrappers of
+    networks, such as ``module.`` or ``_orig_mod.``, are removed.
 
     Args:
         path: The file.
-        names: Names that the state dict has. Whatever stands before them in the file is removed from all names, and tensors
-            without it are left out.
+        names: Names that the state dict has. Their prefix in the file is removed from all names, and tensors without this
+            prefix are left out.
         renamed: Today's name of a tensor in an old file.
 
     Raises:
@@ -70,26 +70,26 @@ def _content(path: Path) -> Any:
     except Exception as error:  # damaged files raise nearly everything
         reason = str(error)
         if kind := re.search(r"(?:GLOBAL|[Uu]nsupported class) ([\w.]+)", reason):
-            told = f"a pickled {kind[1]}, which is not read, as unpickling runs its code; {REMEDY}"
+            problem = f"a pickled {kind[1]}, which is not read, as unpickling runs its code; {REMEDY}"
         elif "TorchScript" in reason:
-            told = f"a TorchScript archive; {REMEDY}"
+            problem = f"a TorchScript archive; {REMEDY}"
         else:
-            told = f"{(reason.splitlines() or ['an empty file'])[0][:200]}; {REMEDY}"
-    raise ValueError(f"want a state dict in {path}, got {told}")
+            problem = f"{(reason.splitlines() or ['an empty file'])[0][:200]}; {REMEDY}"
+    raise ValueError(f"want a state dict in {path}, got {problem}")
 
 
-def _tensors(content: object, before: str = "") -> Iterator[tuple[str, Tensor]]:
+def _tensors(content: object, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
     """All tensors in nested dictionaries, named by their keys joined with dots."""
     if isinstance(content, Mapping):
         for name, value in content.items():
             if isinstance(value, Tensor):
-                yield f"{before}{name}", value
+                yield f"{prefix}{name}", value
             else:
-                yield from _tensors(value, f"{before}{name}.")
+                yield from _tensors(value, f"{prefix}{name}.")
 
 
 def _prefix(tensors: Mapping[str, Tensor], names: Collection[str], path: Path) -> str:
-    """What stands before `names` in the file; where several prefixes fit equally well, their tensors must be equal."""
+    """The prefix of `names` in the file; where several prefixes fit equally well, their tensors must be equal."""
     counts = Counter[str]()
     for name in tensors:
         for start in (0, *(dot.end() for dot in re.finditer(r"\.", name))):
@@ -111,5 +111,5 @@ def _prefix(tensors: Mapping[str, Tensor], names: Collection[str], path: Path) -
     return first
 
 
-def _equal(one: Tensor, other: Tensor | None) -> bool:
-    return other is not None and one.shape == other.shape and torch.equal(one, other)
+def _equal(tensor: Tensor, other: Tensor | None) -> bool:
+    return other is not None and tensor.shape == other.shape and torch.equal(tensor, other)

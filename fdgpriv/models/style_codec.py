@@ -44,11 +44,11 @@ class StyleCodec(nn.Module):
 
     def stages(self, images: Tensor) -> list[Tensor]:
         """The features after each stage, for perceptual and style losses; the last equals `encode(images)`."""
-        found, features = [], images
+        features_by_stage, features = [], images
         for begin, end in pairwise((0, *self.ends)):
             features = self.encoder[begin:end](features)
-            found.append(features)
-        return found
+            features_by_stage.append(features)
+        return features_by_stage
 
     def encode(self, images: Tensor) -> Tensor:
         """Features (N, C, h, w) of images (N, 3, H, W) in [0, 1]."""
@@ -74,8 +74,8 @@ class StyleCodec(nn.Module):
         if not 0 <= alpha <= 1:
             raise ValueError(f"want alpha in [0, 1], got {alpha}")
         features = self.encode(images)
-        moved = adain(features, mean, std, PER_IMAGE_UNBIASED)
-        return self.decode(alpha * moved + (1 - alpha) * features).clamp(0, 1)
+        stylised = adain(features, mean, std, PER_IMAGE_UNBIASED)
+        return self.decode(alpha * stylised + (1 - alpha) * features).clamp(0, 1)
 
     def forward(self, images: Tensor) -> Tensor:
         """The decoded encoding of the images, (N, 3, H, W)."""

@@ -22,8 +22,8 @@ _STEM = ("conv", "bn", "norm", "act", "relu", "pool", "maxpool", "stem")  # name
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How a network is cut.
+class CutPlan:
+    """The layers that a network is cut into.
 
     Attributes:
         layers: By layer, the names of the network's modules that it applies in order.
@@ -55,8 +55,8 @@ class TimmNetwork(Architecture):
 
     @property
     def colours(self) -> Colours | None:
-        found = self._facts
-        return tuple(found["mean"]), tuple(found["std"])
+        facts = self._facts
+        return tuple(facts["mean"]), tuple(facts["std"])
 
     def build(self) -> nn.Module:
         return _created(self.name)
@@ -102,7 +102,7 @@ def _created(name: str) -> nn.Module:
 
 
 @cache
-def _plan(name: str) -> Plan:
+def _plan(name: str) -> CutPlan:
     """The cut of a network; ValueError if it does not apply its modules one after the other to maps (B, C, H, W)."""
     with global_draws():
         network: Any = _created(name).eval()
@@ -118,7 +118,7 @@ def _plan(name: str) -> Plan:
         indices = list(group)
         layers[f"layer{i}"] = tuple(units[index] for index in indices)
         channels[f"layer{i}"] = maps[indices[-1]].shape[1]
-    return Plan(layers, channels)
+    return CutPlan(layers, channels)
 
 
 @torch.no_grad()

@@ -88,7 +88,7 @@ class TrainingSimulator(DefendedSimulator):
     @cached_property
     def _known(self) -> Cache[_Training]:
         model_bytes = sum(tensor.nbytes for tensor in self._network.state_dict().values())
-        return Cache(most=max(2, _CACHED // max(1, model_bytes)))
+        return Cache(max_entries=max(2, _CACHED // max(1, model_bytes)))
 
     def trained_once(self, party: ClientImages, index: Tensor, rng: torch.Generator) -> ModelState:
         """As `trained`, cached by images and draws; importances are computed from the same models."""

@@ -20,61 +20,61 @@ class Cache(Generic[T]):
     A thread that requests a key which another thread is computing waits for that result. Exceptions are not cached.
 
     Attributes:
-        most: Maximum number of entries, least recently used evicted first; None for no limit.
+        max_entries: Largest number of entries, least recently used evicted first; None for no limit.
     """
 
-    most: int | None = None
+    max_entries: int | None = None
     _entries: OrderedDict[Hashable, Future[T]] = field(default_factory=OrderedDict, init=False)
     _lock: Lock = field(default_factory=Lock, init=False)
 
     def get(self, key: Hashable, compute: Callable[[], T]) -> T:
         """The cached value of `compute()` for this key; raises what `compute` raises."""
         with self._lock:
-            entry = self._entries.get(key)
-            is_new = entry is None
-            found: Future[T] = Future() if entry is None else entry
-            self._entries[key] = found
+            existing = self._entries.get(key)
+            is_new = existing is None
+            result: Future[T] = Future() if existing is None else existing
+            self._entries[key] = result
             self._entries.move_to_end(key)
-            while self.most is not None and len(self._entries) > self.most:
+            while self.max_entries is not None and len(self._entries) > self.max_entries:
                 self._entries.popitem(last=False)
         if is_new:
             try:
-                found.set_result(compute())
+                result.set_result(compute())
             except BaseException as error:
                 with self._lock:
                     self._entries.pop(key, None)
-                found.set_exception(error)
-        return found.result()
+                result.set_exception(error)
+        return result.result()
 
     def forget(self, key: Hashable) -> None:
-        """Removes what is cached for this key, if anything."""
+        """Removes the value cached for this key, if there is one."""
         with self._lock:
             self._entries.pop(key, None)
 
 
 @dataclass(eq=False)
 class CacheOfTensors(Generic[T]):
-    """Stores what is computed from tensors, by the tensors' identity; it does not keep the tensors.
+    """Stores values computed from tensors, by the tensors' identity, without references to the tensors.
 
     Attributes:
-        most: As of `Cache`.
+        max_entries: As in `Cache`.
     """
 
-    most: int | None = None
+    max_entries: int | None = None
     _entries: "Cache[tuple[tuple[ref[Tensor], ...], T]]" = field(init=False)
 
     def __post_init__(self) -> None:
-        self._entries = Cache(self.most)
+        self._entries = Cache(self.max_entries)
 
     def get(self, tensors: tuple[Tensor, ...], key: Hashable, compute: Callable[[], T]) -> T:
         """The cached value of `compute()` for these very tensors and this key; raises what `compute` raises."""
-        whole = (*map(id, tensors), key)
+        full_key = (*map(id, tensors), key)
 
         def computed() -> tuple[tuple["ref[Tensor]", ...], T]:
             return tuple(map(ref, tensors)), compute()
 
-        known, value = self._entries.get(whole, computed)
-        if any(one() is not tensor for one, tensor in zip(known, tensors, strict=True)):
-            self._entries.forget(whole)  # of a tensor that is gone and had the same address
-            _, value = self._entries.get(whole, computed)
+        references, value = self._entries.get(full_key, computed)
+        if any(reference() is not tensor for reference, tensor in zip(references, tensors, strict=True)):
+            self._entries.forget(full_key)  # the entry of a deleted tensor that had the same id
+            _, value = self._entries.get(full_key, computed)
         return value

@@ -50,13 +50,13 @@ def read_json(path: Path, form: TypeAdapter[T]) -> T:
         data = read_bytes(path, LARGEST_JSON)
     except ValueError as error:
         raise DamagedFile(str(error)) from None
-    found = _JSON.fullmatch(data)
-    if found is None:
+    match = _JSON.fullmatch(data)
+    if match is None:
         raise DamagedFile(f"want JSON with its SHA-256 in {path}, got another file; {_remedy(path)}")
-    if hashlib.sha256(found[2]).hexdigest().encode() != found[1]:
+    if hashlib.sha256(match[2]).hexdigest().encode() != match[1]:
         raise DamagedFile(f"want {path} as it was written, got another SHA-256; {_remedy(path)}")
     try:
-        return form.validate_json(found[2], strict=True)
+        return form.validate_json(match[2], strict=True)
     except ValidationError as error:
         raise DamagedFile(f"{path}: {one_line(error)}; {_remedy(path)}") from None
 

@@ -65,15 +65,15 @@ class ProgressLog(AbstractContextManager["ProgressLog"]):
         Without a live progress bar a task of less than a second prints nothing.
         """
         tasks: list[TaskID] = []
-        start, said = perf_counter(), False
+        start, has_printed = perf_counter(), False
 
         def count(done: int, total: int) -> None:
-            nonlocal said
+            nonlocal has_printed
             if not tasks:
                 tasks.append(self.task(name, total))
             self._progress.update(tasks[0], completed=done, visible=done < total)
-            if perf_counter() > start + 1 and not self._live and (not said or done == total):
-                said = True
+            if perf_counter() > start + 1 and not self._live and (not has_printed or done == total):
+                has_printed = True
                 self.say(f"{name}: {done:,} of {total:,}")
 
         return count

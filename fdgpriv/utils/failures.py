@@ -22,7 +22,7 @@ _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib"
 
 @dataclass(frozen=True)
 class Failed:
-    """What stands for a result where computing it raised an exception; `line` says what and where."""
+    """In place of a result whose computation raised an exception; `line` names the exception and where it was raised."""
 
     line: str
 
@@ -61,8 +61,8 @@ def one_line(error: BaseException) -> str:
     text = " ".join(text.split())[:_SHOWN]
     shown = "".join(c if c.isprintable() else "?" for c in text)
     trace = [step for step in traceback.extract_tb(error.__traceback__) if not _of_library(step.filename)]
-    known = not trace or isinstance(error, SyntaxError)  # whose text names them
-    where = "" if known else f" ({Path(trace[-1].filename).name}, line {trace[-1].lineno})"
+    is_located = not trace or isinstance(error, SyntaxError)  # a SyntaxError's text names file and line
+    where = "" if is_located else f" ({Path(trace[-1].filename).name}, line {trace[-1].lineno})"
     return f"{type(error).__name__}: {shown}{where}" if shown else f"{type(error).__name__}{where}"
 
 

@@ -82,8 +82,8 @@ def words(annotation: Any) -> str:
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         rules = [rule for item in inner[1:] for rule in getattr(item, "metadata", [item])]
-        found = [(text, getattr(rule, name, None)) for rule in rules for name, text in _BOUNDS.items()]
-        bounds = " and ".join(f"{text} {bound}" for text, bound in found if bound is not None)
+        bounds_of_rules = [(text, getattr(rule, name, None)) for rule in rules for name, text in _BOUNDS.items()]
+        bounds = " and ".join(f"{text} {bound}" for text, bound in bounds_of_rules if bound is not None)
         return f"{words(inner[0])} {bounds}".rstrip()
     if origin is Literal:
         return f"one of {', '.join(map(str, inner))}" if len(inner) > 1 else str(inner[0])

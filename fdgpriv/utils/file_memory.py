@@ -44,10 +44,10 @@ def together_in_file(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _mapped(tensors: Sequence[Tensor]) -> list[Tensor]:
     ends = list(accumulate(-(-tensor.nbytes // _ALIGNED) * _ALIGNED for tensor in tensors))
-    whole, found = _file(ends[-1], tensors), []
+    content, views = _file(ends[-1], tensors), []
     for start, tensor in zip([0, *ends[:-1]], tensors, strict=True):
-        found.append(whole[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape))
-    return found
+        views.append(content[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape))
+    return views
 
 
 def _file(size: int, tensors: Sequence[Tensor] = ()) -> Tensor:

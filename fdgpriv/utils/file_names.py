@@ -43,14 +43,14 @@ def check_current_folder() -> None:
 
 
 def _in_utf8(name: str) -> str | None:
-    """The name as UTF-8, where it is that and your locale is not."""
+    """The name decoded as UTF-8, if it is valid UTF-8 and the locale's encoding is another; else None."""
     if sys.getfilesystemencoding().lower() in ("utf-8", "utf8"):
         return None
     try:
-        known = os.fsencode(name).decode()
+        decoded = os.fsencode(name).decode()
     except UnicodeError:
         return None
-    return known if clean(known) == known else None
+    return decoded if clean(decoded) == decoded else None
 
 
 def check_files(out: Path, files: Iterable[Path]) -> None:

@@ -20,8 +20,8 @@ def read_bytes(path: Path, limit: int) -> bytes:
     try:
         mode = path.stat().st_mode if path.exists() else 0
         if not stat.S_ISREG(mode):  # reading a pipe or a device might never end
-            found = "a folder" if stat.S_ISDIR(mode) else "a pipe, socket or device" if mode else "no file"
-            raise ValueError(f"want a file {path}, got {found}")
+            kind = "a folder" if stat.S_ISDIR(mode) else "a pipe, socket or device" if mode else "no file"
+            raise ValueError(f"want a file {path}, got {kind}")
         size = path.stat().st_size
         if size > limit:
             raise ValueError(f"want {path} of at most {limit} bytes, got {size}")

@@ -30,15 +30,15 @@ def finch(rows: Tensor) -> list[Tensor]:
     if len(rows) == 1:
         return [torch.zeros(1, dtype=torch.int64)]
     gram = _inner_products(rows)
-    partitions = [_joined(cosine(gram))]
-    while (count := _count(partitions[-1])) > 1:
+    partitions = [_connected_components(cosine(gram))]
+    while (count := _cluster_count(partitions[-1])) > 1:
         share = torch.nn.functional.one_hot(partitions[-1]).to(gram)
         share = share / share.sum(0)
-        coarser = _joined(cosine(share.T @ gram @ share))[partitions[-1]]
-        if _count(coarser) in (1, count):
+        coarser = _connected_components(cosine(share.T @ gram @ share))[partitions[-1]]
+        if _cluster_count(coarser) in (1, count):
             break
         partitions.append(coarser)
-        if _count(coarser) == count - 1:
+        if _cluster_count(coarser) == count - 1:
             break
     return partitions
 
@@ -49,8 +49,8 @@ def compact(rows: Tensor) -> Tensor:
         return rows
     _check(rows)
     values, vectors = torch.linalg.eigh(_inner_products(rows))
-    found: Tensor = vectors * values.clamp_min(0).sqrt()
-    return found
+    compacted: Tensor = vectors * values.clamp_min(0).sqrt()
+    return compacted
 
 
 def _check(rows: Tensor) -> None:
@@ -61,14 +61,14 @@ def _check(rows: Tensor) -> None:
 
 
 def _inner_products(rows: Tensor) -> Tensor:
-    found = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
+    gram = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
     for block in rows.split(_BLOCK, dim=1):
-        wide = block.double()
-        found += wide @ wide.T
-    return found.cpu()
+        columns = block.double()
+        gram += columns @ columns.T
+    return gram.cpu()
 
 
-def _joined(distance: Tensor) -> Tensor:
+def _connected_components(distance: Tensor) -> Tensor:
     """Connected components (n,) of the nearest-neighbour graph, numbered by first appearance."""
     n = len(distance)
     nearest = distance.clone().fill_diagonal_(torch.inf).argmin(1).tolist()
@@ -86,5 +86,5 @@ def _joined(distance: Tensor) -> Tensor:
     return torch.tensor([numbers.setdefault(root(i), len(numbers)) for i in range(n)])
 
 
-def _count(partition: Tensor) -> int:
+def _cluster_count(partition: Tensor) -> int:
     return int(partition.max()) + 1

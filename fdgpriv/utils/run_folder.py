@@ -96,14 +96,20 @@ def _check_empty(out: Path) -> None:
 
 
 def _difference(out: Path, old: bytes, new: str) -> str:
-    """What a run in `out` continues with only: the settings that differ between two config.json, or the data."""
+    """The condition for continuing a run in `out`: the settings in which two config.json differ, or the data."""
     try:
-        before, after = json.loads(old), json.loads(new)
-        names = [name for name in {**after, **before} if before.get(name, _ABSENT) != after.get(name, _ABSENT)]
+        old_settings, new_settings = json.loads(old), json.loads(new)
+        names = [
+            name
+            for name in {**new_settings, **old_settings}
+            if old_settings.get(name, _ABSENT) != new_settings.get(name, _ABSENT)
+        ]
     except (ValueError, AttributeError, TypeError, RecursionError):
         names = []
-    if names == [_DATA] and _DATA in before:
-        was, now = (f"SHA-256 {one.get(_DATA, _ABSENT)}" for one in (before, after))
-        return f"the images and labels that {out} was started with, {was}; got others, {now}"
-    changes = [f"{name}: was {before.get(name, _ABSENT)}, now {after.get(name, _ABSENT)}" for name in names]
+    if names == [_DATA] and _DATA in old_settings:
+        old_digest, new_digest = (f"SHA-256 {values.get(_DATA, _ABSENT)}" for values in (old_settings, new_settings))
+        return f"the images and labels that {out} was started with, {old_digest}; got others, {new_digest}"
+    changes = [
+        f"{name}: was {old_settings.get(name, _ABSENT)}, now {new_settings.get(name, _ABSENT)}" for name in names
+    ]
     return f"the settings that {out} was started with; {'; '.join(changes) or f'its {CONFIG} is damaged'}"

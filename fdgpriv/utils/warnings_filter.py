@@ -19,14 +19,14 @@ def warnings_ignored(category: type[Warning] = Warning) -> Iterator[None]:
 
 @contextmanager
 def warnings_in_one_line() -> Iterator[None]:
-    """Within, warnings are printed on stderr without the place in the source, which means nothing to who runs a command."""
-    before = warnings.showwarning
+    """Within, warnings are printed on stderr without their place in the source code."""
+    original = warnings.showwarning
     warnings.showwarning = _show
     never_errors()
     try:
         yield
     finally:
-        warnings.showwarning = before
+        warnings.showwarning = original
 
 
 def never_errors() -> None:
