@@ -1,12 +1,16 @@
 """Arithmetic does not depend on the number of cores, nor on which thread calls a vector function first."""
 
+from typing import Any
+
 import pytest
 import torch
 from threadpoolctl import threadpool_info, threadpool_limits
+from torch.backends import cudnn
 
 import fdgpriv
+from fdgpriv.cell_runner import CellRunner
 from fdgpriv.utils import arithmetic
-from fdgpriv.utils.arithmetic import fixed_arithmetic
+from fdgpriv.utils.arithmetic import fixed_arithmetic, whole_precision
 
 
 def blas_threads() -> set[int]:
@@ -59,3 +63,26 @@ def test_an_audit_computes_so_from_its_first_step(monkeypatch: pytest.MonkeyPatc
     with threadpool_limits(2, user_api="blas"), pytest.raises(ValueError, match="far enough"):
         fdgpriv.run_audit("fedavg", preset="quick", progress=False)
     assert seen == [(1, {1})]
+
+
+# Convolutions on a GPU
+
+
+def convolution_settings() -> tuple[bool, bool, bool]:
+    return cudnn.enabled, cudnn.deterministic, cudnn.allow_tf32
+
+
+def test_convolutions_are_whole_within_and_as_before_afterwards() -> None:
+    before = convolution_settings()
+    with whole_precision():
+        assert convolution_settings() == (True, True, False)
+    assert convolution_settings() == before
+
+
+def test_every_cell_of_a_run_has_whole_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, seen, nothing = convolution_settings(), [], Any
+    monkeypatch.setattr(CellRunner, "_run_cell", lambda *_: seen.append(convolution_settings()))
+    runner: Any = CellRunner
+    runner(nothing, nothing, nothing, nothing, 1).run(["one", "another"], {})
+    assert seen == [(True, True, False)] * 2
+    assert convolution_settings() == before
