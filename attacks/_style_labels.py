@@ -257,8 +257,8 @@ class StyleReading:
         if self.known:
             away = torch.stack([(d.features(styles) - d.center) / d.spread for d in self.domains])  # (D, 1 + others, F)
             nearest = away.square().mean(2).argmin(0)
-            own, peers = int(nearest[0]), nearest == nearest[0]
-            away, weights = away[own], self.reading.weights[own]
+            domain, peers = int(nearest[0]), nearest == nearest[0]
+            away, weights = away[domain], self.reading.weights[domain]
         else:
             peers = self._cluster(styles)
             if int(peers.sum()) <= LEAST_OTHERS:
@@ -267,20 +267,22 @@ class StyleReading:
         peers[0] = False
         if int(peers.sum()) < LEAST_OTHERS:
             return (away[0] @ weights).float()
-        found = (away - away[peers].mean(0)) @ weights
+        readings = (away - away[peers].mean(0)) @ weights
         factor = (
-            self.reading.stretch(found[peers], n) if self.known else 1 / max(1.0, self.reading.spread(found[peers], n))
+            self.reading.stretch(readings[peers], n)
+            if self.known
+            else 1 / max(1.0, self.reading.spread(readings[peers], n))
         )
-        return (found[0] * factor).float()
+        return (readings[0] * factor).float()
 
     def _cluster(self, styles: Sequence[Tensor]) -> Tensor:
         """(1 + others,): which styles are of the nearest cluster of the others' styles; none where it is far from all."""
         rows = torch.cat(list(styles), dim=1).double()
         others = (rows[1:] - rows[1:].mean(0)) / (rows[1:].std(0) + _LEAST)
-        found = KMeans(min(self.clusters, len(others)), n_init=4, random_state=self.seed).fit(others.numpy())
-        labels = torch.from_numpy(found.labels_)
+        clustering = KMeans(min(self.clusters, len(others)), n_init=4, random_state=self.seed).fit(others.numpy())
+        labels = torch.from_numpy(clustering.labels_)
         observed = (rows[0] - rows[1:].mean(0)) / (rows[1:].std(0) + _LEAST)
-        centers = torch.from_numpy(found.cluster_centers_).double()
+        centers = torch.from_numpy(clustering.cluster_centers_).double()
         nearest = int((observed - centers).square().sum(1).argmin())
         peers = torch.cat([torch.tensor([True]), labels == nearest])
         spread = others[labels == nearest].var(0) + _LEAST

@@ -58,22 +58,25 @@ class MeanImageRegression(Attack):
         views = [spaced(adversary.view(observation), self.rounds) for observation in observations]
         nearest = [nearest_size(adversary, observation) for observation in observations]
         alike: dict[tuple[int, tuple[int, ...]], list[int]] = {}
-        for place, (size, view) in enumerate(zip(nearest, views, strict=True)):
-            alike.setdefault((size, tuple(seen.number for seen in view)), []).append(place)
-        found = torch.empty(len(observations), *adversary.public_images[0].shape[1:])
-        for (size, _), places in alike.items():
-            model = self._fitted(adversary, size, views[places[0]])
+        for position, (size, view) in enumerate(zip(nearest, views, strict=True)):
+            alike.setdefault((size, tuple(seen.number for seen in view)), []).append(position)
+        mean_images = torch.empty(len(observations), *adversary.public_images[0].shape[1:])
+        for (size, _), positions in alike.items():
+            model = self._fitted(adversary, size, views[positions[0]])
             vectors = torch.stack(
-                [torch.cat([seen.simulator.vector(seen.artifact, None) for seen in views[place]]) for place in places]
+                [
+                    torch.cat([seen.simulator.vector(seen.artifact, None) for seen in views[position]])
+                    for position in positions
+                ]
             )
-            found[places] = model(vectors).view(len(places), *found.shape[1:]).clamp(0, 1)
-        return found
+            mean_images[positions] = model(vectors).view(len(positions), *mean_images.shape[1:]).clamp(0, 1)
+        return mean_images
 
     def _fitted(self, adversary: Adversary, size: int, view: Sequence[SeenRound]) -> "WithinDomains":
         """The regressions for artifacts of `size` images in these rounds; cached."""
         key = (self, size, tuple(seen.number for seen in view))
-        found: WithinDomains = adversary.cache.get(key, lambda: self._simulated(adversary, size, view))
-        return found
+        regressions: WithinDomains = adversary.cache.get(key, lambda: self._simulated(adversary, size, view))
+        return regressions
 
     def _simulated(self, adversary: Adversary, size: int, view: Sequence[SeenRound]) -> "WithinDomains":
         rows, means, domains = [], [], []
@@ -138,12 +141,12 @@ class WithinDomains:
 
     def __call__(self, vectors: Tensor) -> Tensor:
         """The mean images (M, P) behind artifacts (M, D)."""
-        ones, count = torch.ones(len(vectors)), len(self.centers)
-        domains = probe(self.known, self.domains, vectors, ones, count).argmax(1)
-        found = self.centers[domains].clone()
+        single_images, count = torch.ones(len(vectors)), len(self.centers)
+        domains = probe(self.known, self.domains, vectors, single_images, count).argmax(1)
+        mean_images = self.centers[domains].clone()
         for d, regression in enumerate(self.regressions):
-            found[domains == d] += regression(vectors[domains == d])
-        return found
+            mean_images[domains == d] += regression(vectors[domains == d])
+        return mean_images
 
 
 def _regression(inputs: Tensor, targets: Tensor, penalty: float | None) -> Regression:

@@ -163,18 +163,21 @@ class Adversary:
     @property
     def public_images(self) -> tuple[Tensor, Tensor]:
         """All auxiliary images (N, 3, H, W), domain after domain, and their labels (N,)."""
-        found: tuple[Tensor, Tensor] = self.cache.get("public images", lambda: _joined(self.domains))
-        return found
+        images: tuple[Tensor, Tensor] = self.cache.get("public images", lambda: _joined(self.domains))
+        return images
 
     @property
     def practice_images(self) -> tuple[Tensor, Tensor]:
         """The same of the images to simulate artifacts from."""
-        found: tuple[Tensor, Tensor] = self.cache.get("practice images", lambda: _joined(self.practice))
-        return found
+        images: tuple[Tensor, Tensor] = self.cache.get("practice images", lambda: _joined(self.practice))
+        return images
 
     def images_of(self, domain: str | None) -> Tensor:
         """Its images (N, 3, H, W) of this domain; all where it has none of it."""
-        return next((own.images for own in self.domains if own.name == domain), self.public_images[0])
+        return next(
+            (auxiliary_domain.images for auxiliary_domain in self.domains if auxiliary_domain.name == domain),
+            self.public_images[0],
+        )
 
     @property
     def public_shares(self) -> Tensor:
@@ -196,10 +199,10 @@ class Adversary:
         shares may differ from equal ones by chance, as few images do, says nothing at all and is left out.
         """
         equal = torch.full((self.classes,), 1 / self.classes)
-        apart = self.public_shares - equal
+        difference = self.public_shares - equal
         chance = (1 - 1 / self.classes) / sum(len(domain) for domain in (*self.domains, *self.held_back))
-        sure = 1 - _SURELY * chance / max(float(apart.square().sum()), chance)
-        return equal + max(0.0, sure) * apart / 2
+        sure = 1 - _SURELY * chance / max(float(difference.square().sum()), chance)
+        return equal + max(0.0, sure) * difference / 2
 
     def _shares(self, domains: Sequence[Domain]) -> Tensor:
         count = torch.cat([domain.labels for domain in domains]).bincount(minlength=self.classes).float()
@@ -231,17 +234,18 @@ class Adversary:
         names are hidden in the last round, to be linked with earlier ones, it has no other client's artifact. A client has
         those that reached it with the observed one, beside a simulated one none.
         """
-        *before, last = self._rounds or (RecordedRound(0, self._simulator, {}, {}),)
+        *earlier_rounds, last = self._rounds or (RecordedRound(0, self._simulator, {}, {}),)
         seen = []
         if (Capability.SEES_BROADCASTS if self._broadcast else Capability.SEES_ALL_ROUNDS) in self.threat.capabilities:
-            for recorded in before:
+            for recorded in earlier_rounds:
                 if (earlier := observation.earlier.get(recorded.number)) is not None:
                     seen.append((recorded, earlier.shared, earlier.received_model))
         seen.append((last, Deferred(lambda: observation.sent), observation.received_model))
         cut = seen if self.last_rounds is None else seen[-self.last_rounds :]
-        known = self._received_by.get(observation.asked, frozenset()) if self._received_by else None
+        receivers = self._received_by.get(observation.asked, frozenset()) if self._received_by else None
         return tuple(
-            SeenRound.of(*of_round, known, {observation.asked, observation.sender}, self.view_read) for of_round in cut
+            SeenRound.of(*of_round, receivers, {observation.asked, observation.sender}, self.view_read)
+            for of_round in cut
         )
 
     @property
@@ -272,7 +276,9 @@ class Adversary:
 
     def vectors(self, observations: Sequence[Observation]) -> Tensor:
         """(M, D): the feature vectors of the observed artifacts."""
-        return torch.stack([self.vector(one.artifact, one.received_model) for one in observations])
+        return torch.stack(
+            [self.vector(observation.artifact, observation.received_model) for observation in observations]
+        )
 
     def simulate(
         self,
@@ -293,11 +299,11 @@ class Adversary:
             simulator: Of an earlier round (`SeenRound.simulator`); by default of the round that is asked about.
         """
         self.threat.require(Capability.KNOWS_DEFENSE)
-        held = ClientImages(images, labels, received_model)
+        party = ClientImages(images, labels, received_model)
         of_round = self._simulator if simulator is None else simulator
         if self.plant is not None:
-            return self.plant.simulate(of_round, held, index, rng)
-        return of_round.simulate(held, index, rng)
+            return self.plant.simulate(of_round, party, index, rng)
+        return of_round.simulate(party, index, rng)
 
     @property
     def defended(self) -> bool:
@@ -320,8 +326,8 @@ class Adversary:
             received_model: As of `simulate`.
         """
         key = ("surviving share", n, vector, received_model)
-        found: float = self.cache.get(key, lambda: self._surviving_share(n, vector, received_model))
-        return found
+        share: float = self.cache.get(key, lambda: self._surviving_share(n, vector, received_model))
+        return share
 
     def _surviving_share(
         self, n: int, vector: Callable[[Artifact], Tensor], received_model: ModelState | None
@@ -332,14 +338,16 @@ class Adversary:
         for turn in range(SURVIVING_SAMPLES):
             domain, rng = self.domains[turn % len(self.domains)], generator(self.seed, 58, turn)
             index = torch.randperm(len(domain), generator=rng)[:n]
-            held = ClientImages(domain.images, domain.labels, received_model)
-            left, whole = (
+            party = ClientImages(domain.images, domain.labels, received_model)
+            defended_vector, undefended_vector = (
                 vector(
-                    self._simulator.simulate(held, index, generator(self.seed, 59, turn), defended=defended)
+                    self._simulator.simulate(party, index, generator(self.seed, 59, turn), defended=defended)
                 ).double()
                 for defended in (True, False)
             )
-            shares.append(float(left @ whole / (whole @ whole).clamp_min(1e-12)))
+            shares.append(
+                float(defended_vector @ undefended_vector / (undefended_vector @ undefended_vector).clamp_min(1e-12))
+            )
         return max(sum(shares) / len(shares), 1e-6)
 
     @property
@@ -356,8 +364,8 @@ class Adversary:
             return [
                 self.simulate(domain.images, domain.labels, index, rng, received_model) for domain, index in parties
             ]
-        held = [(ClientImages(domain.images, domain.labels, received_model), index) for domain, index in parties]
-        return self._simulator.simulate_jointly(held, rng)
+        clients = [(ClientImages(domain.images, domain.labels, received_model), index) for domain, index in parties]
+        return self._simulator.simulate_jointly(clients, rng)
 
     @property
     def uses_batch_statistics(self) -> bool:
@@ -377,9 +385,9 @@ def _joined(domains: Sequence[Domain]) -> tuple[Tensor, Tensor]:
 def _in_other_looks(public: tuple[Tensor, Tensor], seed: int, looks: int, in_each: int) -> list[Domain]:
     """`looks` sets of at most `in_each` of the images (N, 3, H, W) with labels (N,), each in another look."""
     images, labels = public
-    found = []
+    looks_of_images = []
     for turn in range(looks):
         rng = generator(seed, 41, turn)
-        some = torch.randperm(len(images), generator=rng)[:in_each]
-        found.append(Domain(f"look {turn + 1}", in_file(restyled(images[some], rng)), labels[some]))
-    return found
+        index = torch.randperm(len(images), generator=rng)[:in_each]
+        looks_of_images.append(Domain(f"look {turn + 1}", in_file(restyled(images[index], rng)), labels[index]))
+    return looks_of_images

@@ -59,7 +59,7 @@ class Attack(Role):
     @classmethod
     def kinds(cls) -> tuple[str, ...]:
         """The names of the kinds of artifact it uses."""
-        return tuple(one if isinstance(one, str) else one.kind for one in cls.reads)
+        return tuple(kind if isinstance(kind, str) else kind.kind for kind in cls.reads)
 
     @classmethod
     def sizes(cls, series: ArtifactSeries[Simulator]) -> GroupSizes:

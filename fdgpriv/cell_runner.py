@@ -190,19 +190,19 @@ class CellRunner:
         pool = ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
         measured = pool.submit(facts, evaluator, self.out / "scores" / folder, self.config.attacks)
         try:
-            for one in evaluations:
-                scores |= one.pending(_PENDING)
+            for evaluation in evaluations:
+                scores |= evaluation.pending(_PENDING)
             submitted = {pool.submit(evaluation.run): evaluation for evaluation in _scheduled(evaluations)}
             for finished in as_completed(submitted):
-                one, found = submitted[finished], finished.result()
-                scores |= found
-                took = sum(on_task.attack_s for on_task in found.values())
+                evaluation, scores_by_task = submitted[finished], finished.result()
+                scores |= scores_by_task
+                took = sum(on_task.attack_s for on_task in scores_by_task.values())
                 completed.attack_s += took
-                first = found[one.key]
-                told = f"{one.key} in {took:.1f} s" if first.not_applicable is None else ""
-                self.progress.step(task, f"{one.key}: {first.not_applicable}" if first.failed else told)
+                first = scores_by_task[evaluation.key]
+                line = f"{evaluation.key} in {took:.1f} s" if first.not_applicable is None else ""
+                self.progress.step(task, f"{evaluation.key}: {first.not_applicable}" if first.failed else line)
         except KeyboardInterrupt:
-            for key in [key for key, one in scores.items() if one.not_applicable == _PENDING]:
+            for key in [key for key, of_task in scores.items() if of_task.not_applicable == _PENDING]:
                 del scores[key]
             self.progress.say(f"{folder}: finishing the attacks in progress")
             raise

@@ -247,11 +247,13 @@ class Combined(Defense):
 
     def worlds(self, dim: int, draws: int, rng: torch.Generator) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Summed scores of the parts that prove something; None if one of them cannot be simulated, or there is none."""
-        each = [part.worlds(dim, draws, rng) for part in self.proving()]
-        found = [worlds for worlds in each if worlds is not None]
-        if not found or len(found) < len(each):
+        worlds_of_parts = [part.worlds(dim, draws, rng) for part in self.proving()]
+        simulated = [worlds for worlds in worlds_of_parts if worlds is not None]
+        if not simulated or len(simulated) < len(worlds_of_parts):
             return None
-        return torch.stack([first for first, _ in found]).sum(0), torch.stack([second for _, second in found]).sum(0)
+        return torch.stack([first for first, _ in simulated]).sum(0), torch.stack(
+            [second for _, second in simulated]
+        ).sum(0)
 
     def canaries(
         self, method: Any, federation: Federation, data: ClientData, rng: torch.Generator
@@ -262,18 +264,18 @@ class Combined(Defense):
 
     def guarantee(self) -> Guarantee:
         """Of the parts that prove something together: their epsilons and deltas add up."""
-        found = [part.guarantee() for part in self.proving()]
+        guarantees = [part.guarantee() for part in self.proving()]
         others = [part.name() for part in self.parts if part.guarantee().epsilon is None]
-        said = [one.statement for one in found] + [f"{name} proves nothing." for name in others]
-        if not found:
-            return Guarantee(None, None, " ".join(said) + " No finite epsilon.")
-        kinds = dict.fromkeys(kind for one in found for kind in one.protects)
+        statements = [guarantee.statement for guarantee in guarantees] + [f"{name} proves nothing." for name in others]
+        if not guarantees:
+            return Guarantee(None, None, " ".join(statements) + " No finite epsilon.")
+        kinds = dict.fromkeys(kind for guarantee in guarantees for kind in guarantee.protects)
         return Guarantee(
-            sum(one.epsilon or 0.0 for one in found),
-            sum(one.delta or 0.0 for one in found),
-            " ".join(said),
+            sum(guarantee.epsilon or 0.0 for guarantee in guarantees),
+            sum(guarantee.delta or 0.0 for guarantee in guarantees),
+            " ".join(statements),
             tuple(kinds),
-            all(one.gaussian for one in found),
+            all(guarantee.gaussian for guarantee in guarantees),
         )
 
     def proving(self) -> Sequence[Defense]:

@@ -49,9 +49,9 @@ class Role(ABC):
             if point.name == name:
                 with importing(f"{cls.folder} {name}"):
                     loaded = point.load()
-                found: type[Self] = _of_role(loaded, cls, name)
-                found.installed_as = name
-                return found
+                part_class: type[Self] = _of_role(loaded, cls, name)
+                part_class.installed_as = name
+                return part_class
         with importing(f"{cls.folder}/{name}.py"):
             module = import_module(f"fdgpriv.{cls.folder}.{name}")
         for attribute, part in vars(module).items():
@@ -62,11 +62,11 @@ class Role(ABC):
     @classmethod
     def importable(cls) -> dict[str, type[Self]]:
         """By name, all parts of this role but those that cannot be imported."""
-        found = {}
+        parts = {}
         for name in cls.names():
             with suppress(ValueError):
-                found[name] = cls.named(name)
-        return found
+                parts[name] = cls.named(name)
+        return parts
 
     @classmethod
     def name(cls) -> str:
@@ -81,11 +81,11 @@ class Role(ABC):
             ValueError: Another part has this name.
         """
         name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
-        known = _REGISTERED.setdefault(f"fdgpriv.{cls.folder}", {})
-        if name not in known and name in names_in(cls.folder):
+        registered_parts = _REGISTERED.setdefault(f"fdgpriv.{cls.folder}", {})
+        if name not in registered_parts and name in names_in(cls.folder):
             raise ValueError(f"want a name that no other of the {cls.folder} has, got {name!r}")
         cls.installed_as = name
-        known[name] = Registered(name, cls)
+        registered_parts[name] = Registered(name, cls)
         return name
 
     def spec(self) -> str:
@@ -96,8 +96,8 @@ class Role(ABC):
         name = self.name()
         if name not in names_in(self.folder) or self.named(name) is not type(self):
             name = self.register()
-        known: tuple[Field[Any], ...] = fields(self) if is_dataclass(self) else ()
-        changed = [f for f in known if getattr(self, f.name) != f.default]
+        part_fields: tuple[Field[Any], ...] = fields(self) if is_dataclass(self) else ()
+        changed = [f for f in part_fields if getattr(self, f.name) != f.default]
         settings = ",".join(f"{f.name}={_written(getattr(self, f.name))}" for f in changed)
         return f"{name}:{settings}" if settings else name
 
@@ -116,11 +116,11 @@ class Role(ABC):
     @classmethod
     def configured(cls, settings: Mapping[str, Any]) -> Self:
         """The part with these fields; text is converted to the field's type. ValueError for unknown fields."""
-        known, given = kinds(cls), {}
+        types, values = kinds(cls), {}
         for name, value in settings.items():
-            check_field(cls.name(), name, known)
-            given[name] = known[name].read(value, f"{cls.name()}.{name}")
-        return cls(**given)
+            check_field(cls.name(), name, types)
+            values[name] = types[name].read(value, f"{cls.name()}.{name}")
+        return cls(**values)
 
 
 class Registered(NamedTuple):
@@ -144,15 +144,15 @@ _REGISTERED: dict[str, dict[str, Registered]] = {}
 
 def registered() -> tuple[type[Role], ...]:
     """The classes registered in this process."""
-    return tuple(one.part for parts in _REGISTERED.values() for one in parts.values())
+    return tuple(entry.part for parts in _REGISTERED.values() for entry in parts.values())
 
 
 def names_in(folder: str) -> tuple[str, ...]:
     """The names of the parts in this folder and of installed ones, as on the command line."""
     package = import_module(f"fdgpriv.{folder}")
-    own = {module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_")}
-    others = {point.name for point in installed(f"fdgpriv.{folder}")}
-    return tuple(sorted(own | others))
+    in_folder = {module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_")}
+    from_packages = {point.name for point in installed(f"fdgpriv.{folder}")}
+    return tuple(sorted(in_folder | from_packages))
 
 
 def is_class_of(attribute: str, name: str) -> bool:
@@ -166,11 +166,11 @@ def check_part(folder: str, name: str) -> None:
         raise ValueError(f"want one of the {folder} {', '.join(known)}; got {name!r}")
 
 
-def check_field(part: str, name: str, known: Collection[str]) -> None:
+def check_field(part: str, name: str, names: Collection[str]) -> None:
     """Raises ValueError, with the known names, if the part has no such field."""
-    if name not in known:
-        near = "".join(f", did you mean {close}?" for close in get_close_matches(name, known, 1))
-        raise ValueError(f"{part}: want a field of {', '.join(known) or '(none)'}; got {name!r}{near}")
+    if name not in names:
+        suggestion = "".join(f", did you mean {close}?" for close in get_close_matches(name, names, 1))
+        raise ValueError(f"{part}: want a field of {', '.join(names) or '(none)'}; got {name!r}{suggestion}")
 
 
 @contextmanager

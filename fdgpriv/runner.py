@@ -104,12 +104,12 @@ class Runner:
         """Adds the results of the cells, several cells at a time, each in a process; one whose process dies has failed."""
         task = self.progress.task("runs", len(cells))
 
-        def done(cell: Cell, found: CompletedCell | Died | None) -> None:
-            if isinstance(found, Died):
-                self.progress.say(f"{cell.folder}: {found.how}; the other runs continue")
-                found = self._cell_runner.failed(cell, found.how)
-            if found is not None:
-                completed[cell] = found
+        def done(cell: Cell, outcome: CompletedCell | Died | None) -> None:
+            if isinstance(outcome, Died):
+                self.progress.say(f"{cell.folder}: {outcome.how}; the other runs continue")
+                outcome = self._cell_runner.failed(cell, outcome.how)
+            if outcome is not None:
+                completed[cell] = outcome
             self.progress.step(task)
 
         workers = max(1, self.workers // jobs)
@@ -119,38 +119,38 @@ class Runner:
     def _results(self, completed: Sequence[CompletedCell], interrupted: bool, command: str | None) -> Results:
         ScoreTables.joined([cell.score_tables(self.config.dataset) for cell in completed]).save(self.out)
         self.progress.say("computing verdicts")
-        scores = {key: found for one in completed for key, found in one.scores.items()}
+        scores = {key: attack_scores for finished in completed for key, attack_scores in finished.scores.items()}
         verdicts = judge_all(scores, self.config.seeds[0])
         findings = verdicts.findings
         unusable = [f"{role} {name}: {line}" for (role, name), line in self.config.unusable.items()]
         codec_figures = _tried(self._codec_figure, "figure of the style codec", unusable) if completed else ()
-        guarantees = privacies([one.measurement for one in completed])
+        guarantees = privacies([finished.measurement for finished in completed])
         trained = [run for run in completed if run.trained.failed is None]
         runs = []
-        for one, privacy in zip(completed, guarantees, strict=True):
-            failures = [*one.failures, *unusable]
-            ledger = _tried(partial(self._claims, one, trained, findings), "claims", failures)
+        for finished, privacy in zip(completed, guarantees, strict=True):
+            failures = [*finished.failures, *unusable]
+            ledger = _tried(partial(self._claims, finished, trained, findings), "claims", failures)
             runs.append(
                 Run(
-                    method=one.cell.method,
+                    method=finished.cell.method,
                     dataset=self.config.dataset,
-                    target=one.cell.target,
-                    seed=one.cell.seed,
-                    defense=one.cell.defense,
-                    images=one.images,
-                    utility=one.trained.utility,
-                    failed=one.trained.failed,
-                    diverged=one.trained.diverged,
+                    target=finished.cell.target,
+                    seed=finished.cell.seed,
+                    defense=finished.cell.defense,
+                    images=finished.images,
+                    utility=finished.trained.utility,
+                    failed=finished.trained.failed,
+                    diverged=finished.trained.diverged,
                     failures=tuple(failures),
-                    artifacts=one.artifacts,
-                    questions=verdicts.questions.of_cell(one.cell.folder, list(one.scores)),
-                    attacks=tuple(findings[key] for key in one.scores),
+                    artifacts=finished.artifacts,
+                    questions=verdicts.questions.of_cell(finished.cell.folder, list(finished.scores)),
+                    attacks=tuple(findings[key] for key in finished.scores),
                     privacy=privacy,
                     claims=ledger,
                     figures=codec_figures,
-                    not_measured=(*one.not_measured, *(f"Failed: {failure}" for failure in failures)),
-                    training=one.trained.log,
-                    weights=one.weights,
+                    not_measured=(*finished.not_measured, *(f"Failed: {failure}" for failure in failures)),
+                    training=finished.trained.log,
+                    weights=finished.weights,
                 )
             )
         return Results(
@@ -160,8 +160,8 @@ class Runner:
             environment=environment(self.config.device, self.workers),
             timing=Timing(
                 total_s=perf_counter() - self._start,
-                train_s=sum(one.trained.train_s for one in completed),
-                attack_s=sum(one.attack_s for one in completed),
+                train_s=sum(finished.trained.train_s for finished in completed),
+                attack_s=sum(finished.attack_s for finished in completed),
                 peak_rss_mb=max(resource.getrusage(who).ru_maxrss for who in _PROCESSES) / 1024,
             ),
             dataset=DatasetNote(**{field: getattr(self.dataset, field) for field in DatasetNote.model_fields}),
@@ -170,17 +170,21 @@ class Runner:
         )
 
     def _claims(
-        self, one: CompletedCell, completed: Sequence[CompletedCell], findings: Mapping[str, AttackFinding]
+        self, finished: CompletedCell, completed: Sequence[CompletedCell], findings: Mapping[str, AttackFinding]
     ) -> tuple[Claim, ...]:
         """The claims about this run, compared with other methods' runs of the same target, seed and defense.
 
         None for a failed run, whose transcript is incomplete.
         """
-        if one.trained.failed is not None:
+        if finished.trained.failed is not None:
             return ()
-        scores, method = _on_own_task(one.scores), self._trained(one.cell)
-        training_warning = method.training_warning(one.trained.log)
-        others = [run for run in completed if run is not one and replace(run.cell, method=one.cell.method) == one.cell]
+        scores, method = _on_own_task(finished.scores), self._trained(finished.cell)
+        training_warning = method.training_warning(finished.trained.log)
+        others = [
+            run
+            for run in completed
+            if run is not finished and replace(run.cell, method=finished.cell.method) == finished.cell
+        ]
         comparisons = [
             RunComparison(
                 other.cell.method,
@@ -192,10 +196,11 @@ class Runner:
             for other in others
             for part in (self._trained(other.cell),)
         ]
-        known = one.trained.log | one.facts
+        measured = finished.trained.log | finished.facts
         attacks, settings = [findings[key] for key in scores], settings_of(method)
         return claims(
-            method.name(), Case(attacks, one.records, known, method.name(), settings, comparisons, training_warning)
+            method.name(),
+            Case(attacks, finished.records, measured, method.name(), settings, comparisons, training_warning),
         )
 
     def _trained(self, cell: Cell) -> Method:
@@ -217,13 +222,17 @@ class Runner:
 
 def _on_own_task(scores: Mapping[str, AttackScores]) -> dict[str, AttackScores]:
     """The scores of attacks on their own tasks, which are what claims are about."""
-    return {key: one for key, one in scores.items() if one.task == Attack.named(one.attack).task.name()}
+    return {
+        key: attack_scores
+        for key, attack_scores in scores.items()
+        if attack_scores.task == Attack.named(attack_scores.attack).task.name()
+    }
 
 
 def _tried(compute: Callable[[], tuple[T, ...]], what: str, failures: list[str]) -> tuple[T, ...]:
     """What `compute` returns; nothing, and a line about `what` in `failures`, where it raises an exception."""
-    found = attempt(compute)
-    if isinstance(found, Failed):
-        failures.append(f"{what}: {found.line}")
+    outcome = attempt(compute)
+    if isinstance(outcome, Failed):
+        failures.append(f"{what}: {outcome.line}")
         return ()
-    return found
+    return outcome

@@ -115,31 +115,31 @@ def train(
     recording = Transcript(config.keep if config.keep in ("all", "small") else VIEWS)
     wire = Wire({name: len(data) for name, data in population.clients.items()}, defense, recording)
     evaluation_model = method.model(federation, generator(cell.seed, 7)).to(federation.device)
-    own_statistics, personal = method.local_statistics, method.personal
+    own_statistics = method.local_statistics
     observer = RoundEvaluation(
-        cell.folder, population, method.rounds, personal, own_statistics, evaluation_model, progress
+        cell.folder, population, method.rounds, method.personal, own_statistics, evaluation_model, progress
     )
     checkpoints = Checkpoints(folder, _described(config, method, dataset, cell, population))
     engine = LocalEngine(workers, observer.on_round, observer.on_answer, checkpoints, observer)
     task = observer.task
     try:
         model = engine.run(method, federation, population.clients, wire).to(federation.device)
-        final, own = utility(model, population, own_statistics), None
-        if personal:
+        final, personal = utility(model, population, own_statistics), None
+        if method.personal:
             names = list(population.clients)
-            own = personal_utility(lambda name: method.model_of(model, name), names, population)
+            personal = personal_utility(lambda name: method.model_of(model, name), names, population)
         evaluated = observer.evaluated
-        evaluated.setdefault(method.rounds, own or final)  # already present if the final model was sent to clients
-        rounds = tuple(_round(round, found) for round, found in sorted(evaluated.items()))
+        evaluated.setdefault(method.rounds, personal or final)  # already present if the final model was sent to clients
+        rounds = tuple(_round(round, evaluation) for round, evaluation in sorted(evaluated.items()))
         trained = Trained(
-            utility=final.model_copy(update={"rounds": rounds, "personal": own, **chosen(evaluated)}),
+            utility=final.model_copy(update={"rounds": rounds, "personal": personal, **chosen(evaluated)}),
             train_s=checkpoints.train_s,
             wire_s=engine.wire_s,
             log={name: figure for name, figure in engine.log.items() if isfinite(figure)},
         )
         wire.transcript.save(folder)
         write_tensors(folder / MODEL, {name: t.cpu().contiguous() for name, t in model.state_dict().items()})
-        progress.done(task, f"{cell.folder}: trained in {trained.train_s:.1f} s, {accuracies(own or final)}")
+        progress.done(task, f"{cell.folder}: trained in {trained.train_s:.1f} s, {accuracies(personal or final)}")
         if training_warning := method.training_warning(trained.log):
             progress.say(f"{cell.folder}: {training_warning}")
     except Diverged as error:
