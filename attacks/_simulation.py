@@ -133,7 +133,7 @@ def single_image_styles(
         adversary: An adversary that observes styles, or recomputed BatchNorm statistics.
         images: Any images.
         received_model: The model that statistics are computed under; None for styles.
-        among: For styles that clients compute jointly: images of a client, in whose batches each of `images` is placed.
+        among: For styles that depend on the batch: images of a client, in whose batches each of `images` is placed.
     """
     if received_model is None:
         return torch.cat(adversary.styles(images, among), dim=1)

@@ -97,7 +97,7 @@ def denominator(shares: Sequence[float]) -> int:
     """The least m such that each of these numbers in [0, 1] is k / m, rounded to float32, for an integer k; 0 where
     there is none.
 
-    Fractions of denominators up to _FINE are farther apart than float32 rounds, so that each number has at most one,
+    Fractions of denominators up to `_MAX_HELD_OUT` are farther apart than float32 rounds, so that each number has at most one,
     and m is the least common multiple of their denominators.
     """
     fractions = [Fraction(share).limit_denominator(_MAX_HELD_OUT) for share in shares]

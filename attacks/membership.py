@@ -64,7 +64,7 @@ class Membership(Attack):
             log-odds; ``auto`` is lira, and loss for the global model.
         online: LiRA with shadow models trained on half of the candidates each, retrained for each set of candidates.
             Not available for shadow federations.
-        shadows: Shadow models for each number of images; a quarter where each client received a model of its own. For
+        shadows: Shadow models for each number of images; a quarter where each client received a personal model. For
             the global model, number of federations.
         rounds: Of ``contribution``: rounds of the view that are read, at most; evenly spaced, the last one included.
         gamma: RMIA's threshold.

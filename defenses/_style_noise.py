@@ -90,5 +90,5 @@ def _image_level(kind: str, sharing: Disclosure) -> bool:
     """Whether an artifact is one image's, or a mean over images each of whose vectors depends on that image alone."""
     if kind == StyleStatistics.kind:
         clustered = sharing.style_rule is not None and sharing.style_rule.clustering is not None
-        return not (clustered or sharing.styles.normalises_jointly)
+        return not (clustered or sharing.styles.uses_batch_statistics)
     return kind == AmplitudeSpectrum.kind and sharing.per_image(kind)

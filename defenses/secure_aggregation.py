@@ -16,8 +16,8 @@ class SecureAggregation(Defense):
     """Clients add pairwise masks that cancel in the sum (fdgpriv.federation.secure_sum).
 
     It hides answers of which the server needs only the mean: model states of federated averaging with their sample counts
-    and accuracies, and BatchNorm statistics. Sums are deterministic, so no epsilon is proved: whoever knows the other
-    clients' answers (all but one colluding with the server) sees the last one's. The global model is not protected.
+    and accuracies, and BatchNorm statistics. Sums are deterministic, so no epsilon is proved: all other
+    clients together with the server learn the last client's answer. The global model is not protected.
 
     Attributes:
         partial: Accept that the server needs some kinds of answer one by one (styles that it relays, all of hFedF's

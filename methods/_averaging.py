@@ -89,7 +89,7 @@ class FederatedAveraging(WeightedSGD):
 class _Best(Resumable):
     """The global model with the highest mean accuracy so far; of equal models, the earliest."""
 
-    held: ClassVar[tuple[str, ...]] = ("accuracy", "states")
+    checkpointed: ClassVar[tuple[str, ...]] = ("accuracy", "states")
 
     accuracy: float = -1.0
     states: list[ModelState] = field(default_factory=list)
@@ -104,7 +104,7 @@ class _Best(Resumable):
 class AveragingClient(Resumable):
     """Answers ``fit`` with the model trained on local data, and ``validate`` with its accuracy on held-out images."""
 
-    held: ClassVar[tuple[str, ...]] = ("model",)
+    checkpointed: ClassVar[tuple[str, ...]] = ("model",)
 
     def __init__(
         self, method: FederatedAveraging, federation: Federation, data: ClientData, rng: torch.Generator

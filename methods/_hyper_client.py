@@ -17,7 +17,7 @@ from ._federation import Batch, LocalSGD, train
 class HyperClient(Resumable):
     """Answers ``fit`` with its model update, and ``use`` (the final model) with an empty message."""
 
-    held: ClassVar[tuple[str, ...]] = ("model",)
+    checkpointed: ClassVar[tuple[str, ...]] = ("model",)
 
     def __init__(self, method: LocalSGD, federation: Federation, data: ClientData, rng: torch.Generator) -> None:
         self.method, self.data, self.rng, self.device = method, data, rng, federation.device

@@ -33,7 +33,7 @@ from ._translator_quality import relative_error
 class LSIClient(Resumable):
     """Answers ``pretrain``, ``adopt``, ``fit``, ``weigh``, ``recalibrate`` and ``validate``."""
 
-    held: ClassVar[tuple[str, ...]] = ("model", "round", "start", "optimizer", "translator", "log")
+    checkpointed: ClassVar[tuple[str, ...]] = ("model", "round", "start", "optimizer", "translator", "log")
 
     def __init__(
         self,

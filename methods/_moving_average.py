@@ -31,7 +31,7 @@ class MovingAverage(Resumable):
         embeddings: Whether nu is averaged; otherwise it is copied.
     """
 
-    held: ClassVar[tuple[str, ...]] = ("average",)
+    checkpointed: ClassVar[tuple[str, ...]] = ("average",)
 
     def __init__(self, network: Hypernetwork, mode: EMA, decay: float, warmup: int, embeddings: bool) -> None:
         self.network, self.mode, self.decay, self.warmup, self.embeddings = network, mode, decay, warmup, embeddings

@@ -25,7 +25,7 @@ from ._stable_settings import StableSettings
 class StableFDGClient(Resumable):
     """Answers ``style`` with its style information and ``fit`` with its trained model."""
 
-    held: ClassVar[tuple[str, ...]] = ("model", "own", "round", "log")
+    checkpointed: ClassVar[tuple[str, ...]] = ("model", "own", "round", "log")
 
     def __init__(self, method: StableSettings, federation: Federation, data: ClientData, rng: torch.Generator) -> None:
         self.method, self.data, self.rng, self.device = method, data, rng, federation.device

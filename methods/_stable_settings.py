@@ -18,7 +18,7 @@ from fdgpriv.models.backbone import Backbone
 from fdgpriv.utils.fields import Fraction, NonNegativeInt, PositiveFraction, PositiveInt
 
 from ._highlighter import Attention, HighlightedClassifier
-from ._style_pass import JointStyles
+from ._style_pass import BatchStyles
 from ._weights import WeightedSGD, Weights
 
 RELEASED_SHIFTS = 16  # samples per batch shifted by the released code; the rest get their cluster's style
@@ -123,8 +123,8 @@ class StableSettings(WeightedSGD):
 
     def styles(self) -> StyleSource:
         """How styles are computed: with batch statistics unless BatchNorm is frozen or ``style_mode`` is eval."""
-        jointly = self.style_mode == "train" and not self.frozen
-        return JointStyles(self) if jointly else StyleSource()
+        in_batches = self.style_mode == "train" and not self.frozen
+        return BatchStyles(self) if in_batches else StyleSource()
 
     def disclosure(self) -> Disclosure:
         styles, common = (StyleStatistics.kind,) if self.shares_styles else (), super().disclosure()

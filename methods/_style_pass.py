@@ -19,10 +19,10 @@ from fdgpriv.models.cpu_io import device_of
 from ._federation import LocalSGD, batch_count
 
 
-class JointStyles(StyleSource):
+class BatchStyles(StyleSource):
     """Styles of the global model's features, with batch statistics of the client's own batches."""
 
-    normalises_jointly = True
+    uses_batch_statistics = True
 
     def __init__(self, settings: LocalSGD) -> None:
         self.settings = settings

@@ -55,7 +55,7 @@ class CCST(FederatedAveraging):
         window: For amplitudes: half the side of the square of low frequencies exchanged, as a share of the image's side;
             0.5 is all, 0 only the mean colour (as in FedDG's released loader).
         codec: Style encoder and decoder: ``digits`` and ``photo``, for photographs, are included in fdgpriv; ``adain_vgg`` is
-            the paper's. An audit of a dataset other than ``digits`` uses ``photo`` unless told otherwise.
+            the paper's. An audit of a dataset other than ``digits`` uses ``photo`` by default.
         codec_weights: Folder of AdaIN's two files; none uses torch's checkpoint folder.
         side: Pixels to which images are resized for style transfer; none keeps their size. 512 in every command of the
             released code (its default is 222), which the paper does not mention.
@@ -189,7 +189,7 @@ class CCST(FederatedAveraging):
 class CCSTClient(AveragingClient):
     """Answers ``style`` with its styles, and ``stylise`` by replacing its training images with stylised copies."""
 
-    held: ClassVar[tuple[str, ...]] = ("model", "bank", "before")
+    checkpointed: ClassVar[tuple[str, ...]] = ("model", "bank", "before")
 
     method: CCST
 

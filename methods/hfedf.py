@@ -37,7 +37,7 @@ class HFedF(HyperFederation):
     Office-Home and VLCS have ema_decay=0.75, VLCS also server_weight_decay=1e-3. Where the paper gives no
     value or contradicts itself: the server descends along sent minus trained, so that its models move towards the
     clients'; both clips, initialisation and `warmup` are our choices. So are three values of the preset `paper`:
-    `embedding_std`, as with 1 the clients' models drift apart, where the paper has them nearly alike; and
+    `embedding_std`, as with 1 the clients' models diverge, where the paper reports nearly equal models; and
     `client_optimizer` and `image_changes`, with which FedAvg in the paper's setting reaches the paper's source accuracy.
 
     GradAlign hardly affects nu: each client's gradient of nu is in its own row, so weights only scale rows, and Adam is
@@ -139,7 +139,7 @@ class HFedF(HyperFederation):
 class HFedFClient(HyperClient):
     """Answers ``fit``, and ``embed`` if embeddings are computed from data."""
 
-    held: ClassVar[tuple[str, ...]] = (*HyperClient.held, "log")
+    checkpointed: ClassVar[tuple[str, ...]] = (*HyperClient.checkpointed, "log")
 
     method: HFedF
 

@@ -224,7 +224,7 @@ def _expected_statistics(state: ModelState) -> ExpectedArtifact:
 class Best(Resumable):
     """The global model with the highest validation accuracy so far; the last model if no client has held-out images."""
 
-    held: ClassVar[tuple[str, ...]] = ("_accuracy", "_state")
+    checkpointed: ClassVar[tuple[str, ...]] = ("_accuracy", "_state")
 
     def __init__(self, model: nn.Module) -> None:
         self._model, self._accuracy = model, -1.0

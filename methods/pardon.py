@@ -64,7 +64,7 @@ class Pardon(FederatedAveraging):
         positives: An anchor's positive is its ``own`` stylised copy, or any other sample of its ``class`` in either style.
         regulariser: Eq. 8 as ``mean`` over samples and dimensions (code), or as the printed ``sum``.
         codec: Style encoder and decoder: ``digits`` and ``photo``, for photographs, are included in fdgpriv; ``adain_vgg`` is
-            the paper's. An audit of a dataset other than ``digits`` uses ``photo`` unless told otherwise.
+            the paper's. An audit of a dataset other than ``digits`` uses ``photo`` by default.
         codec_weights: Folder of ``adain_vgg``'s files, as in --weights; none uses torch's checkpoint folder.
         code_compat: As in the released code: styles of augmented, normalised images from before the last activation,
             content statistics from after it, and stylised images not normalised for the classifier.
@@ -181,7 +181,7 @@ class Pardon(FederatedAveraging):
 class PardonClient(AveragingClient):
     """Answers ``style`` with its style, ``adopt`` with nothing, and ``fit`` with its trained model and n_k."""
 
-    held: ClassVar[tuple[str, ...]] = ("model", "target", "log")
+    checkpointed: ClassVar[tuple[str, ...]] = ("model", "target", "log")
 
     method: Pardon
     model: EmbeddingClassifier

@@ -267,7 +267,7 @@ def test_checkpoints_take_a_small_share_of_the_time(monkeypatch: pytest.MonkeyPa
     assert checkpoints.due
 
     class Slow(Resumable):
-        held = ("value",)
+        checkpointed = ("value",)
 
         @property
         def value(self) -> int:

@@ -48,11 +48,11 @@ class StyleSource:
 
     Attributes:
         frozen_encoder: Whether the encoder is a public network that is not trained.
-        normalises_jointly: Whether an image's style depends on the client's other images through batch statistics.
+        uses_batch_statistics: Whether an image's style depends on the client's other images through batch statistics.
     """
 
     frozen_encoder: ClassVar[bool] = False
-    normalises_jointly: ClassVar[bool] = False
+    uses_batch_statistics: ClassVar[bool] = False
 
     def layers(self, model: nn.Module) -> tuple[str, ...]:
         """The layers at which `features` can be taken."""

@@ -58,7 +58,7 @@ class LocalEngine(Resumable):
             the server's latest.
     """
 
-    held: ClassVar[tuple[str, ...]] = ("wire_s", "log", "_latest")
+    checkpointed: ClassVar[tuple[str, ...]] = ("wire_s", "log", "_latest")
 
     workers: int = 2
     on_round: RoundCallback | None = None

@@ -16,9 +16,9 @@ from fdgpriv.artifacts.artifact import Artifact
 
 
 class Resumable:
-    """Base of objects whose attributes `held` change in training and are stored in its checkpoints."""
+    """Base of objects whose attributes `checkpointed` change in training and are stored in its checkpoints."""
 
-    held: ClassVar[tuple[str, ...]] = ()
+    checkpointed: ClassVar[tuple[str, ...]] = ()
 
     def blank(self, name: str) -> object:
         """The object into which the stored attribute `name` is loaded; override it for attributes that start as None."""
@@ -63,7 +63,7 @@ class StateEncoder:
         if isinstance(value, torch.optim.Optimizer):
             return {"optimizer": self.encode(value.state_dict())}
         if isinstance(value, Resumable):
-            return {"object": {name: self.encode(getattr(value, name)) for name in value.held}}
+            return {"object": {name: self.encode(getattr(value, name)) for name in value.checkpointed}}
         raise TypeError(f"want a value that a checkpoint can store, got {type(value).__name__}")
 
     def _tensor(self, value: Tensor) -> JsonValue:
@@ -125,8 +125,8 @@ class StateDecoder:
             into.load_state_dict(self.decode(stored[kind]))
         elif kind == "object" and isinstance(into, Resumable):
             entries = stored[kind]
-            if not isinstance(entries, dict) or tuple(entries) != into.held:
-                raise ValueError(f"want {', '.join(into.held)} of {type(into).__name__}")
+            if not isinstance(entries, dict) or tuple(entries) != into.checkpointed:
+                raise ValueError(f"want {', '.join(into.checkpointed)} of {type(into).__name__}")
             for name, entry in entries.items():
                 setattr(into, name, self.decode(entry, into.blank(name)))
             into.resumed()

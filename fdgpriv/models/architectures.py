@@ -44,7 +44,7 @@ class SmallResNet(Architecture):
     strides: ClassVar[dict[str, int]] = {"layer1": 1, "layer2": 2, "layer3": 2, "layer4": 1}
 
     def find(self, weights: Path | None) -> Path | None:
-        """As nobody publishes the file, a folder may be of other networks' files: without this one, None."""
+        """None for a folder without this file: it is not published, so the folder may have other networks' files only."""
         if weights is None or not weights.is_dir():
             return super().find(weights)
         return next((weights / file for file in self.files if (weights / file).is_file()), None)

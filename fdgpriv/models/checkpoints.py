@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fdgpriv.models.state_dicts import REMEDY, read_tensors
 
 _COUNTER = "num_batches_tracked"
-_MOST = 3  # names that a message lists
+_MAX_NAMES = 3  # that a message lists
 _OLD_DENSENET = re.compile(r"^(.*denselayer\d+\.(?:norm|relu|conv))\.([12]\.\w+)$")
 
 
@@ -99,5 +99,5 @@ def _is_finite(name: str, tensor: Tensor) -> bool:
 
 def _listed(names: Sequence[str]) -> str:
     """The first names, and how many more there are."""
-    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
-    return ", ".join(names[:_MOST]) + more
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return ", ".join(names[:_MAX_NAMES]) + more

@@ -21,7 +21,7 @@ from fdgpriv.utils.warnings_filter import warnings_ignored
 
 _WRAPPERS = re.compile(r"(?:(?<=\.)|^)(?:module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
 _SCALAR = np.float64(0).__reduce__()[0]  # what unpickles a number of numpy
-_HARMLESS: list[Any] = [  # kept beside state dicts: command lines, paths and numbers; they run no code of the file
+_HARMLESS: list[Any] = [  # saved with state dicts: command lines, paths and numbers; they run no code of the file
     argparse.Namespace,
     pathlib.PosixPath,
     codecs.encode,

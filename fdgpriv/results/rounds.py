@@ -34,7 +34,7 @@ class RoundEvaluation(Resumable):
         task: The training on the progress display.
     """
 
-    held: ClassVar[tuple[str, ...]] = ("latest", "stored")
+    checkpointed: ClassVar[tuple[str, ...]] = ("latest", "stored")
 
     def __init__(
         self,

@@ -117,7 +117,7 @@ class RecordedStyles:
     @property
     def uses_batch_statistics(self) -> bool:
         """Whether an image's style depends on the other images of its client."""
-        return self.source.normalises_jointly
+        return self.source.uses_batch_statistics
 
     def of_client(self, images: Tensor, layer: str, index: Tensor | None = None) -> Moments:
         """Mean and std (n, C) of each image's features as a client computes them; cached.

@@ -1,4 +1,4 @@
-"""matplotlib with its own defaults, whatever the user's matplotlibrc, environment variables and earlier settings say.
+"""matplotlib with its defaults, regardless of the user's matplotlibrc, environment variables and earlier settings.
 
 Import what draws from here, so that matplotlib is imported by this file.
 """

@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Processes(Generic[T, R]):
         done: Called in the parent with each item and its result, in the order in which they finish.
     """
 
-    make: Callable[[Say], Callable[[T], R]]
+    make: Callable[[PrintLine], Callable[[T], R]]
     count: int
-    say: Say
+    say: PrintLine
     done: Callable[[T, R | Died], None]
     _waiting: deque[T] = field(default_factory=deque, init=False)
     _workers: "dict[Connection, _Worker[T]]" = field(default_factory=dict, init=False)
@@ -137,7 +137,7 @@ class _Worker(Generic[T]):
         self.process.terminate()
 
 
-def _serve(make: Callable[[Say], Callable[[T], R]], connection: Connection) -> None:
+def _serve(make: Callable[[PrintLine], Callable[[T], R]], connection: Connection) -> None:
     """The main function of a process."""
     signal.signal(signal.SIGTERM, _interrupt)
     threading.Thread(target=_end_with_parent, daemon=True).start()
