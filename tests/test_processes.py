@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fdgpriv.utils.processes import Died, Processes, Say
+from fdgpriv.utils.processes import Died, PrintLine, Processes
 
 ROOT = Path(__file__).parents[1]
 
@@ -23,7 +23,7 @@ class Unsendable(Exception):
         super().__init__(f"{one} and {two}")
 
 
-def worker(say: Say) -> Callable[[str], str]:
+def worker(say: PrintLine) -> Callable[[str], str]:
     """What a process does with an item: a word, and after a colon its argument."""
     say("ready")
 
