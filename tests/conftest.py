@@ -34,15 +34,31 @@ from fdgpriv.federation.transcript import Transcript
 from fdgpriv.federation.wire import Wire
 from fdgpriv.method import Method
 from fdgpriv.models.architectures import SmallResNet
+from fdgpriv.models.backbone import Backbone
 from fdgpriv.tasks.task import Task
 from fdgpriv.threat import ThreatModel
 from fdgpriv.utils.arithmetic import fixed_arithmetic
+from fdgpriv.utils.global_rng import drawing_from
 
 settings.register_profile("house", deadline=None, derandomize=True, print_blob=False)
 settings.load_profile("house")
 
 TARGET = "blend"
 NARROW = {name: width // 4 for name, width in SmallResNet.widths.items()}
+
+
+class HalfResNet(SmallResNet):
+    """The default network, half as wide."""
+
+    widths = {name: width // 2 for name, width in SmallResNet.widths.items()}
+
+
+def half_backbone(rng: torch.Generator) -> Backbone:
+    """Builds that network."""
+    with drawing_from(rng):
+        network = HalfResNet().build()
+    return Backbone(*HalfResNet().cut(network, True), (0.5,) * 3, (0.5,) * 3)
+
 
 
 def with_extra(extra: str, package: str) -> pytest.MarkDecorator:
@@ -140,12 +156,18 @@ def fit(
     seed: int = 0,
     keep: str = "ends",
     workers: int = 2,
+    whole_network: bool = False,
 ) -> Fitted:
-    """Trains `method` on every domain of `dataset` but TARGET, for one round of one epoch unless `settings` say more."""
+    """Trains `method` on every domain of `dataset` but TARGET, for one round of one epoch unless `settings` say more.
+
+    The network is the default one, half as wide unless `whole_network`.
+    """
     chosen = {"rounds": "1", "local_epochs": "1", **(settings or {})}
     config = AuditConfig(methods=(method,), preset="quick", settings=chosen, clients=clients, device="cpu").checked()
     population = populate(dataset, TARGET, "single", clients, seed)
     federation = config.federation(dataset, list(population.clients), seed)
+    if not whole_network:
+        federation = replace(federation, backbone=half_backbone)
     part, protecting = defended(config.method(method), defense)
     wire = Wire({name: len(held) for name, held in population.clients.items()}, protecting, Transcript(keep))
     LocalEngine(workers).run(part, federation, population.clients, wire)

@@ -36,7 +36,7 @@ updates: Any = import_module("fdgpriv.attacks._updates")
 def averaged(digits: Dataset) -> Fitted:
     """FedAvg after two rounds, in batches of 4, twice over: four clients to a domain."""
     settings = {"rounds": "2", "local_epochs": "2", "batch_size": "4"}
-    return fit(shortened(digits, 110), clients=12, method="fedavg", settings=settings)
+    return fit(shortened(digits, 110), clients=12, method="fedavg", settings=settings, whole_network=True)
 
 
 def evaluated(
