@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, ClassVar
 
 # Side by side, each worker and what it starts has one core. Libraries read this when they are first imported.
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -50,7 +50,7 @@ NARROW = {name: width // 4 for name, width in SmallResNet.widths.items()}
 class HalfResNet(SmallResNet):
     """The default network, half as wide."""
 
-    widths = {name: width // 2 for name, width in SmallResNet.widths.items()}
+    widths: ClassVar[dict[str, int]] = {name: width // 2 for name, width in SmallResNet.widths.items()}
 
 
 def half_backbone(rng: torch.Generator) -> Backbone:
@@ -58,7 +58,6 @@ def half_backbone(rng: torch.Generator) -> Backbone:
     with drawing_from(rng):
         network = HalfResNet().build()
     return Backbone(*HalfResNet().cut(network, True), (0.5,) * 3, (0.5,) * 3)
-
 
 
 def with_extra(extra: str, package: str) -> pytest.MarkDecorator:
@@ -222,7 +221,7 @@ def tiny(digits: Dataset) -> Dataset:
 @pytest.fixture(scope="session")
 def fitted(digits: Dataset) -> Fitted:
     """StableFDG after two rounds on 180 images a domain, four clients to a domain, undefended."""
-    return fit(shortened(digits, 180), clients=12, settings={"rounds": "2"})
+    return fit(shortened(digits, 180), clients=12, settings={"rounds": "2"}, whole_network=True)
 
 
 @pytest.fixture(scope="session")

@@ -36,7 +36,7 @@ KIND = BatchNormStatistics.kind
 @pytest.fixture(scope="module")
 def renewed(digits: Dataset) -> Fitted:
     """LSI without its translator, two rounds, four clients to a domain of some 17 images each."""
-    return fitted_once(shortened(digits, 100), clients=12, method="lsi", settings=HASTE)
+    return fitted_once(shortened(digits, 100), clients=12, method="lsi", settings=HASTE, whole_network=True)
 
 
 def target_of(fitted: Fitted) -> tuple[ArtifactSeries[StatisticsSimulator], StatisticsSimulator]:

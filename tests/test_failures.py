@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from _lies import corrupt, raised
-from conftest import shortened
+from conftest import audits_of, shortened
 
 from fdgpriv import registry
 from fdgpriv.artifacts.artifact import Artifact
@@ -37,11 +37,11 @@ GOOD = "identification:simulations=4"
 
 
 @pytest.fixture(autouse=True)
-def _few_digits(digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def _few_digits(digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Audits of `digits` here are of 60 images a domain, and classes that they register are forgotten."""
-    few = shortened(digits, 60)
-    monkeypatch.setattr(sys.modules["fdgpriv.data"], "load", lambda name, **given: few)
     monkeypatch.setattr(registry, "_REGISTERED", {})
+    with audits_of(shortened(digits, 60)):
+        yield
 
 
 def audited(out: Path, *words: str) -> tuple[int, tuple[Run, ...]]:

@@ -7,13 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import mostly_slow, shortened
+from conftest import audits_of, mostly_slow, shortened
 from factories import SMALL
 from test_bad_populations import folder
 from torch import Tensor, nn
@@ -52,7 +52,6 @@ CASES = [
     ("lsi", {"keep_momentum": "true", "recalibrate_bn": "true"}, "none", 1),
     ("lsi", {"select": "validation", "normaliser": "clients", "stage4_start": "global"}, "gaussian:epsilon=4", 2),
 ]  # fmt: skip
-LATE = [next(case for case in CASES if case[0] == method) for method in ("fedavg", "lsi")]
 QUICKLY = [CASES[i] for i in (1, 3, 11, 14)]  # the others only among the slow tests
 
 
@@ -66,8 +65,10 @@ def _stores_each_round(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def few(digits: Dataset) -> Dataset:
-    return shortened(digits, 24)
+def few(digits: Dataset) -> Iterator[Dataset]:
+    """The digits with 24 images a domain; the default network is narrow as long as they are in use."""
+    with audits_of(few := shortened(digits, 24)):
+        yield few
 
 
 class Answers:
@@ -114,40 +115,16 @@ def told(folder: Path) -> dict[str, Any]:
 def test_an_interrupted_training_ends_as_an_uninterrupted_one(
     method: str, settings: dict[str, Any], defense: str, workers: int, few: Dataset, tmp_path: Path
 ) -> None:
-    """Killed twice, in the middle and just after going on; with rounds only and with stages also in the last round."""
+    """Killed twice, in the middle and just after going on; and killed in the last round."""
     case = (few, method, settings, defense)
     total = trained(tmp_path / "whole", *case, workers)
-    killed(tmp_path, "twice", [total // 2, 1], case, workers, total)
-    if (method, settings, defense, workers) in LATE:
-        killed(tmp_path, "late", [total - 1], case, workers, total)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("method", "settings", "defense", "workers"), [case for case in CASES if case not in LATE])
-def test_a_training_that_is_interrupted_in_its_last_round_ends_as_an_uninterrupted_one(
-    method: str, settings: dict[str, Any], defense: str, workers: int, few: Dataset, tmp_path: Path
-) -> None:
-    case = (few, method, settings, defense)
-    total = trained(tmp_path / "whole", *case, workers)
-    killed(tmp_path, "late", [total - 1], case, workers, total)
-
-
-def killed(
-    folder: Path,
-    name: str,
-    kills: Sequence[int],
-    case: tuple[Dataset, str, dict[str, Any], str],
-    workers: int,
-    total: int,
-) -> None:
-    """Trains in folder/name, killed after each of these numbers of answers, then whole: it ends as folder/whole."""
-    for most in kills:
-        with pytest.raises(Killed):
-            trained(folder / name, *case, workers, most)
-    left = trained(folder / name, *case, 3 - workers)
-    assert left < total  # it did not begin anew
-    assert told(folder / name) == told(folder / "whole")
-    assert not list((folder / name).rglob("checkpoint*"))
+    for name, answers_until_killed in {"twice": [total // 2, 1], "late": [total - 1]}.items():
+        for most in answers_until_killed:
+            with pytest.raises(Killed):
+                trained(tmp_path / name, *case, workers, most)
+        assert trained(tmp_path / name, *case, 3 - workers) < total  # it did not begin anew
+        assert told(tmp_path / name) == told(tmp_path / "whole")
+        assert not list((tmp_path / name).rglob("checkpoint*"))
 
 
 @pytest.fixture(scope="module")

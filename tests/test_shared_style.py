@@ -153,7 +153,7 @@ def test_a_simulated_median_is_that_of_clients_with_these_images(interpolating: 
 
 
 def test_a_simulated_median_of_one_image_shows_it(interpolating: Evaluator) -> None:
-    scores = scores_of(interpolating, "style_membership:simulations=30", "client")
+    scores = scores_of(interpolating, "style_membership:simulations=12", "client")
     assert fmean(scores[1].headline["attack"]) > 0.9
     whole = scores[None].headline
     assert abs(fmean(whole["attack"]) - fmean(whole["other_client"])) < 0.25

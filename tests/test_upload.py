@@ -63,7 +63,7 @@ def share(change: Callable[[Tensor], Tensor]) -> Lie:
 
 FIT: tuple[tuple[str, Lie, str], ...] = (
     ("a shape that broadcasts", tensor("head.bias", lambda t: t[:1]), f"{BIAS}, got (1,) float32"),
-    ("a transposed shape", tensor("head.weight", lambda t: t.T), "want head.weight (10, 96) float32, got (96, 10)"),
+    ("a transposed shape", tensor("head.weight", lambda t: t.T), "want head.weight (10, 48) float32, got (48, 10)"),
     ("float64", tensor("head.bias", Tensor.double), f"{BIAS}, got (10,) float64"),
     ("float16", tensor("head.bias", Tensor.half), "got (10,) float16"),
     ("whole numbers", tensor("head.bias", Tensor.long), "got (10,) int64"),
@@ -111,8 +111,8 @@ OTHERS: tuple[tuple[str, str, Mapping[str, str], Lie, str], ...] = (
     ("fedavg", "fit", {"buffers": "keep_local"}, named(lambda s: {**s, "n": torch.ones(1)}), "want no tensor n, got one"),
     ("stablefdg", "style", {}, style(std=Tensor.neg), "style of round 0: style_statistics: want std at least 0, got -"),
     ("stablefdg", "style", {}, style(mean_var=lambda t: t - 9), "style_statistics: want mean_var at least 0, got -"),
-    ("stablefdg", "style", {}, style(**dict.fromkeys(MOMENTS, doubled)), "want mean (32,) float32, got (64,) float32"),
-    ("stablefdg", "style", {}, style(mean_var=torch.empty(0), std_var=torch.empty(0)), "want mean_var (32,) float32, got (0,)"),
+    ("stablefdg", "style", {}, style(**dict.fromkeys(MOMENTS, doubled)), "want mean (16,) float32, got (32,) float32"),
+    ("stablefdg", "style", {}, style(mean_var=torch.empty(0), std_var=torch.empty(0)), "want mean_var (16,) float32, got (0,)"),
     ("stablefdg", "style", {}, style(at="layer2"), "style_statistics: want at layer1, got layer2"),
     ("stablefdg", "style", {}, style(rule="dassl"), "style_statistics: want rule paper_eps, got dassl"),
     ("stablefdg", "style", {}, style(granularity="image"), "style_statistics: want granularity client, got image"),
