@@ -198,7 +198,9 @@ def test_labels_of_eight_images_are_read_from_one_step_and_not_from_noise(evalua
 def test_one_step_s_latents_are_read_under_the_batch_statistics_that_it_reveals(digits: Dataset) -> None:
     """The negative control: under the statistics of the received model, which is new."""
     settings = {"batch_size": "90", "momentum": "0", "weight_decay": "0", "image_changes": "none"}
-    evaluator = fit(shortened(digits, 90), clients=6, method="fedavg", settings=settings, whole_network=True).evaluator()
+    evaluator = fit(
+        shortened(digits, 90), clients=6, method="fedavg", settings=settings, whole_network=True
+    ).evaluator()
     target = evaluator.series(ModelState.kind)
     evaluator.per_client = {4: 1}
     adversary = evaluator.adversaries(target, threat("server"), (4,), Images())[0].adversary

@@ -143,7 +143,7 @@ def test_one_client_alone_is_a_federation_of_one_and_differs_from_nobody(transla
 def test_one_translator_stands_for_no_few_images_and_no_shadow(translated: Fitted) -> None:
     evaluator = translated.evaluator()
     target = evaluator.series(KIND)
-    assert target.joint
+    assert target.needs_all_clients
     (adversary_trials,) = evaluator.adversaries(target, threat("server"), (None,))
     assert {trial.client for trial in adversary_trials.trials} == set(translated.federation.clients)
     assert all("random_style" not in trial.by_role for trial in adversary_trials.trials)
