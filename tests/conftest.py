@@ -133,8 +133,11 @@ def shortened(dataset: Dataset, count: int) -> Dataset:
 
 
 @contextmanager
-def audits_of(digits: Dataset) -> Iterator[None]:
-    """Within, the audit's dataset `digits` is this one, and its default network a quarter as wide."""
+def audits_of(digits: Dataset, drawn: bool = True) -> Iterator[None]:
+    """Within, the audit's dataset `digits` is this one, and its default network a quarter as wide.
+
+    Unless `drawn`, the figures of reports are left empty, which take a third of a short audit.
+    """
     load = sys.modules["fdgpriv.data"].load
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SmallResNet, "widths", NARROW)
@@ -142,6 +145,8 @@ def audits_of(digits: Dataset) -> Iterator[None]:
             "fdgpriv.data.load",
             lambda name, **given: digits if name == "digits" and given["root"] is None else load(name, **given),
         )
+        if not drawn:
+            patch.setattr("fdgpriv.reports._figures._svg", lambda *given, **named: "")
         yield
 
 

@@ -41,7 +41,7 @@ WORDS = [*SHORT, "--attack", "label_histogram:simulations=12", "--threat", "serv
 @pytest.fixture(scope="module", autouse=True)
 def _few_digits(digits: Dataset) -> Iterator[None]:
     """Audits of `digits` here are of 64 images a domain."""
-    with audits_of(shortened(digits, 64)):
+    with audits_of(shortened(digits, 64), drawn=False):
         yield
 
 

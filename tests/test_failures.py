@@ -40,7 +40,7 @@ GOOD = "identification:simulations=4"
 def _few_digits(digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Audits of `digits` here are of 60 images a domain, and classes that they register are forgotten."""
     monkeypatch.setattr(registry, "_REGISTERED", {})
-    with audits_of(shortened(digits, 60)):
+    with audits_of(shortened(digits, 60), drawn=False):
         yield
 
 
