@@ -143,6 +143,41 @@ def moment_distance(seen: Mapping[str, Moments], target: Mapping[str, Moments], 
     return torch.stack(terms).sum(0) / (len(terms) - 1 + first)
 
 
+@torch.no_grad()
+def normalise_as_one_batch(network: nn.Module, images: Tensor) -> None:
+    """Sets the BatchNorm buffers of a network in evaluation mode to the statistics of these images in training mode."""
+    with watched(network, 1, batch_statistics=True) as seen:
+        network(images)
+    for name, layer in bn_layers(network).items():
+        if name in seen and layer.running_mean is not None and layer.running_var is not None:
+            mean, variance = seen[name]
+            layer.running_mean.copy_(mean[0])
+            layer.running_var.copy_(variance[0])
+
+
+def mean_squares(mean: Tensor, variance: Tensor) -> Tensor:
+    """Means and mean squares (..., 2C) of means and variances (..., C)."""
+    return torch.cat([mean, variance + mean.square()], dim=-1)
+
+
+@torch.no_grad()
+def image_mean_squares(network: nn.Module, images: Tensor, batch_statistics: bool) -> dict[str, Tensor]:
+    """By BatchNorm layer, means and mean squares (N, 2C) of its inputs for each image (N, 3, H, W); float64, 0 if not finite.
+
+    Args:
+        network: In evaluation mode.
+        images: Forwarded a part at a time.
+        batch_statistics: Normalise each image by its own statistics; else by the buffers.
+    """
+    by_layer: dict[str, list[Tensor]] = {}
+    for part in images.split(BATCH_SIZE):
+        with watched(network, len(part), batch_statistics) as moments:
+            network(part)
+        for name, (mean, variance) in moments.items():
+            by_layer.setdefault(name, []).append(mean_squares(mean, variance).double())
+    return {name: torch.cat(rows).nan_to_num(0.0, 0.0, 0.0) for name, rows in by_layer.items()}
+
+
 class _InputRecorded(Exception):
     """Stops a forward pass once the wanted layer's input is recorded."""
 

@@ -30,7 +30,7 @@ from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.utils.cache import Cache
 from fdgpriv.view import SeenRound, spaced
 
-from ._batchnorm import BATCH_SIZE, batches_seen, bn_layers, revealed, watched
+from ._batchnorm import BATCH_SIZE, batches_seen, image_mean_squares, mean_squares, normalise_as_one_batch, revealed
 from ._membership import ModelOutputs, log_odds, unions
 
 _MAX_GRADIENT_ENTRIES = 2**25  # of all gradients that are computed at once
@@ -125,14 +125,8 @@ class RoundImages:
     @cached_property
     def statistics(self) -> dict[str, Tensor]:
         """By BatchNorm layer, the candidates' channel means and mean squares (P, 2C), in that layer's order."""
-        by_layer: dict[str, list[Tensor]] = {}
-        with torch.no_grad():
-            for images in self.images.split(BATCH_SIZE):
-                with watched(self._network, len(images), batch_statistics=False) as seen:
-                    self._network(images)
-                for name, moments in seen.items():
-                    by_layer.setdefault(name, []).append(_mean_squares(*moments))
-        return {name: torch.cat(rows).nan_to_num(0.0, 0.0, 0.0).float() for name, rows in by_layer.items()}
+        by_layer = image_mean_squares(self._network, self.images, batch_statistics=False)
+        return {name: rows.float() for name, rows in by_layer.items()}
 
     def whitened(self, index: Tensor) -> dict[str, Tensor]:
         """By BatchNorm layer, the deviations (N, 2C) of the candidates at `index` (N,), in units of their covariance.
@@ -165,24 +159,9 @@ class RoundImages:
         """By BatchNorm layer, channel means and mean squares (2C,) that the buffers of an artifact reveal."""
         trained, received = self.simulator.after(artifact, self.received_model).state, self.received_model.state
         batch_moments = revealed(self._network, trained, received, batches_seen(trained, received))
-        return {name: _mean_squares(*moments).nan_to_num(0.0, 0.0, 0.0) for name, moments in batch_moments.items()}
-
-
-@torch.no_grad()
-def normalise_as_one_batch(network: nn.Module, images: Tensor) -> None:
-    """Sets the BatchNorm buffers of a network in evaluation mode to the statistics of these images in training mode."""
-    with watched(network, 1, batch_statistics=True) as seen:
-        network(images)
-    for name, layer in bn_layers(network).items():
-        if name in seen and layer.running_mean is not None and layer.running_var is not None:
-            mean, variance = seen[name]
-            layer.running_mean.copy_(mean[0])
-            layer.running_var.copy_(variance[0])
-
-
-def _mean_squares(mean: Tensor, variance: Tensor) -> Tensor:
-    """Means and mean squares (..., 2C) of means and variances (..., C)."""
-    return torch.cat([mean, variance + mean.square()], dim=-1).double()
+        return {
+            name: mean_squares(*moments).double().nan_to_num(0.0, 0.0, 0.0) for name, moments in batch_moments.items()
+        }
 
 
 def _last_parameters(network: nn.Module) -> dict[str, Tensor]:

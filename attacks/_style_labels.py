@@ -212,8 +212,8 @@ def _errors(weighed: Tensor, vectors: Tensor, solved: Tensor, groups: Tensor) ->
         return solved[:count] / (weighed[:count] * vectors[:count]).sum(1, keepdim=True)
     errors = solved[:count].clone()
     for group in groups.unique():
-        own = (groups == group).nonzero().flatten()
-        errors[own] = torch.linalg.solve(weighed[own] @ vectors[own].T, solved[own])
+        members = (groups == group).nonzero().flatten()
+        errors[members] = torch.linalg.solve(weighed[members] @ vectors[members].T, solved[members])
     return errors
 
 

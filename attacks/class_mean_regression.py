@@ -25,7 +25,7 @@ from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.tasks.average_look import AverageLook
 from fdgpriv.utils.fields import PositiveFloat, TwoOrMore
 
-from ._batchnorm import batches_seen, bn_layers, layer_inputs, revealed
+from ._batchnorm import batches_seen, bn_layers, layer_inputs, mean_squares, revealed
 from ._simulation import Vectors, probe, received_models, simulated_by_domain
 from .label_histogram import LabelHistogram
 
@@ -102,15 +102,15 @@ class _Reader:
     def mean_image(self, observation: Observation, shares: Tensor, weights: Tensor) -> Tensor:
         """(P,): the expected mean image, given label shares (K,) and the probabilities (D,) of the domains."""
         domain = int(weights.argmax())
-        by_domain = [self._class_means(own) for own in self.adversary.domains]
-        drawn = torch.stack([class_means.of_labels(shares) for class_means in by_domain])
-        predicted: Tensor = weights @ drawn
+        by_domain = [self._class_means(auxiliary_domain) for auxiliary_domain in self.adversary.domains]
+        by_labels = torch.stack([class_means.of_labels(shares) for class_means in by_domain])
+        predicted: Tensor = weights @ by_labels
         statistics = self.statistics(observation.artifact)
         noise = None if statistics is None else self._noise(observation, domain, by_domain[domain])
         if statistics is not None and noise is not None:
             n = observation.n_images
-            moved = by_domain[domain].of_statistics(statistics, shares, n, noise, self.penalty)
-            predicted = predicted + weights[domain] * moved
+            by_statistics = by_domain[domain].of_statistics(statistics, shares, n, noise, self.penalty)
+            predicted = predicted + weights[domain] * by_statistics
         return predicted
 
     def statistics(self, artifact: Artifact) -> Tensor | None:
@@ -120,13 +120,13 @@ class _Reader:
             return None
         simulator = self.adversary.simulator(Simulator)  # type: ignore[type-abstract]
         if isinstance(simulator, TrainingSimulator):
-            before = self.received_model.state
-            after = simulator.after(artifact, self.received_model).state
-            moments = revealed(network, after, before, batches_seen(after, before))
+            received = self.received_model.state
+            trained = simulator.after(artifact, self.received_model).state
+            moments = revealed(network, trained, received, batches_seen(trained, received))
         else:
             moments = revealed(network, artifact.tensors(), None, 0)
-        found = moments.get(next(iter(bn_layers(network))))
-        return None if found is None else mean_squares(*found)
+        moments_of_layer = moments.get(next(iter(bn_layers(network))))
+        return None if moments_of_layer is None else mean_squares(*moments_of_layer).nan_to_num(0.0, 0.0, 0.0)
 
     def _noise(self, observation: Observation, domain: int, class_means: "ClassMeans") -> Tensor | None:
         """(2C, 2C): as of `ClassMeans.noise`, by the other clients of the domain; None where none is seen."""
@@ -135,9 +135,9 @@ class _Reader:
         rows = []
         for name in names:
             key = (_Reader, seen.number, name)
-            found = self.adversary.cache.get(key, partial(self._of_other, seen.others[name]))
-            if found is not None and found[1] == domain:
-                rows.append(found[0])
+            other_client = self.adversary.cache.get(key, partial(self._of_other, seen.others[name]))
+            if other_client is not None and other_client[1] == domain:
+                rows.append(other_client[0])
         if not rows or class_means.statistics is None:
             return None
         return class_means.noise(torch.stack(rows), max(1, self.adversary.typical))
@@ -155,8 +155,8 @@ class _Reader:
     @property
     def _network(self) -> nn.Module | None:
         """The received model in evaluation mode, where it has a BatchNorm layer whose statistics artifacts can tell."""
-        found: nn.Module | None = self.adversary.cache.get(("first layer", self.received_model), self._loaded)
-        return found
+        network: nn.Module | None = self.adversary.cache.get(("first layer", self.received_model), self._loaded)
+        return network
 
     def _loaded(self) -> nn.Module | None:
         simulator = self.adversary.simulator(Simulator)  # type: ignore[type-abstract]
@@ -173,13 +173,8 @@ class _Reader:
             statistics = None if network is None else first_statistics(network, domain.images)
             return ClassMeans.of(domain.images.flatten(1), domain.labels, statistics, classes)
 
-        found: ClassMeans = self.adversary.cache.get((ClassMeans, self.received_model, domain.name), computed)
-        return found
-
-
-def mean_squares(mean: Tensor, variance: Tensor) -> Tensor:
-    """Means and mean squares (..., 2C) of means and variances (..., C)."""
-    return torch.cat([mean, variance + mean.square()], dim=-1).nan_to_num(0.0, 0.0, 0.0)
+        class_means: ClassMeans = self.adversary.cache.get((ClassMeans, self.received_model, domain.name), computed)
+        return class_means
 
 
 @torch.no_grad()
@@ -187,7 +182,7 @@ def first_statistics(network: nn.Module, images: Tensor) -> Tensor:
     """(N, 2C): by image (N, 3, H, W), means and mean squares over the pixels of the first BatchNorm layer's inputs."""
     inputs = layer_inputs(network, next(iter(bn_layers(network).values())), images).flatten(2)
     variance, mean = torch.var_mean(inputs, dim=2, correction=0)
-    return mean_squares(mean, variance)
+    return mean_squares(mean, variance).nan_to_num(0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,11 +228,13 @@ class ClassMeans:
         images of a class; directions in which that is negative count as without noise.
         """
         assert self.statistics is not None
-        away, own = ((rows / self.spread).double() for rows in (statistics - self.statistics[0], self.rest[1]))
-        of_images = own.T @ own / len(own) * (1 / n + 1 / len(own))
-        values, vectors = torch.linalg.eigh(away.T @ away / len(away) - of_images)
-        found: Tensor = (vectors * values.clamp_min(0)) @ vectors.T
-        return found
+        deviations, residuals = (
+            (rows / self.spread).double() for rows in (statistics - self.statistics[0], self.rest[1])
+        )
+        of_images = residuals.T @ residuals / len(residuals) * (1 / n + 1 / len(residuals))
+        values, vectors = torch.linalg.eigh(deviations.T @ deviations / len(deviations) - of_images)
+        covariance: Tensor = (vectors * values.clamp_min(0)) @ vectors.T
+        return covariance
 
     def of_statistics(self, statistics: Tensor, shares: Tensor, n: int, noise: Tensor, penalty: float) -> Tensor:
         """(P,): what statistics tell of the mean of n images beyond its labels, by ridge regression.
@@ -256,10 +253,10 @@ class ClassMeans:
         root = torch.linalg.cholesky(torch.eye(len(level), dtype=torch.float64) + n * noise)
         rows = torch.cat([(statistics - level - (shares - self.shares) @ by_class)[None], self.rest[1]]) / self.spread
         whitened = torch.linalg.solve_triangular(root, rows.double().T, upper=False).T
-        away, inputs = whitened[0], whitened[1:]
-        away = away * min(1.0, _SURELY / max(_TINY, n * float(away.square().mean()))) ** 0.5
-        ridge = penalty * len(away) * torch.eye(len(inputs), dtype=inputs.dtype)
-        weights: Tensor = torch.linalg.solve(inputs @ inputs.T + ridge, inputs @ away).float()
+        deviation, inputs = whitened[0], whitened[1:]
+        deviation = deviation * min(1.0, _SURELY / max(_TINY, n * float(deviation.square().mean()))) ** 0.5
+        ridge = penalty * len(deviation) * torch.eye(len(inputs), dtype=inputs.dtype)
+        weights: Tensor = torch.linalg.solve(inputs @ inputs.T + ridge, inputs @ deviation).float()
         return weights @ self.rest[0]
 
 
@@ -270,12 +267,12 @@ def shrunk_means(rows: Tensor, labels: Tensor, counts: Tensor) -> tuple[Tensor, 
     """
     center = rows.mean(0)
     sums = torch.zeros(len(counts), rows.shape[1]).index_add_(0, labels, rows - center)
-    apart = sums / counts.clamp_min(1)[:, None]
+    differences = sums / counts.clamp_min(1)[:, None]
     freedom = max(1, len(rows) - int(counts.count_nonzero()))
-    within = float((rows - center - apart[labels]).square().sum()) / freedom / rows.shape[1]
+    within = float((rows - center - differences[labels]).square().sum()) / freedom / rows.shape[1]
     present = counts > 0
     chance = within / counts[present]
-    between = max(0.0, float((apart[present].square().mean(1) - chance).mean()))
-    shrunk = torch.zeros_like(apart)
-    shrunk[present] = apart[present] * (between / (between + chance).clamp_min(_TINY))[:, None]
+    between = max(0.0, float((differences[present].square().mean(1) - chance).mean()))
+    shrunk = torch.zeros_like(differences)
+    shrunk[present] = differences[present] * (between / (between + chance).clamp_min(_TINY))[:, None]
     return center, shrunk

@@ -88,18 +88,18 @@ class LabelHistogram(Attack):
         return FEW_GROUP_SIZES if series.expensive else (1, 5, None)
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Tensor:
-        found: list[Tensor | None] = [None] * len(observations)
+        predictions: list[Tensor | None] = [None] * len(observations)
         practising = adversary.with_looks(self.looks, self.in_each)
         for i, observation in enumerate(observations):
             if nearest_size(adversary, observation) == adversary.typical and reads_last_layer(adversary, observation):
-                found[i] = centred_shares(adversary, observation, self.last_layer_simulations)
+                predictions[i] = centred_shares(adversary, observation, self.last_layer_simulations)
             elif reads_style(adversary, observation):
-                found[i] = style_shares(practising, observation, ReadStyles(self.style_simulations, self.rounds))
-        rest = [i for i, shares in enumerate(found) if shares is None]
+                predictions[i] = style_shares(practising, observation, ReadStyles(self.style_simulations, self.rounds))
+        rest = [i for i, shares in enumerate(predictions) if shares is None]
         if rest:
             for i, shares in zip(rest, self._regressed(adversary, [observations[i] for i in rest]), strict=True):
-                found[i] = shares
-        return torch.stack([shares for shares in found if shares is not None])
+                predictions[i] = shares
+        return torch.stack([shares for shares in predictions if shares is not None])
 
     def _regressed(self, adversary: Adversary, observations: Sequence[Observation]) -> Tensor:
         """Distributions (M, K) by regression on simulated artifacts of the nearest sizes."""
@@ -117,13 +117,13 @@ class LabelHistogram(Attack):
         image_of = torch.stack([c.members[0] for c, _ in clients])  # used of single images only
         look_of = torch.tensor([c.domain for c, _ in clients])
         if not adversary.expensive and not adversary.needs_all_clients and 1 in sizes_used:
-            own = simulate(adversary, 1)
-            single = own.sizes == 1
-            labels = torch.nn.functional.one_hot(own.labels, adversary.classes).float()
-            inputs, shares = torch.cat([inputs, own.inputs[single]]), torch.cat([shares, labels])
-            sizes = torch.cat([sizes, own.sizes[single]])
-            image_of = torch.cat([image_of, torch.stack([members[0] for members in own.members])[single]])
-            look_of = torch.cat([look_of, own.of_artifacts[single]])
+            single_images = simulate(adversary, 1)
+            is_single = single_images.sizes == 1
+            labels = torch.nn.functional.one_hot(single_images.labels, adversary.classes).float()
+            inputs, shares = torch.cat([inputs, single_images.inputs[is_single]]), torch.cat([shares, labels])
+            sizes = torch.cat([sizes, single_images.sizes[is_single]])
+            image_of = torch.cat([image_of, torch.stack([members[0] for members in single_images.members])[is_single]])
+            look_of = torch.cat([look_of, single_images.of_artifacts[is_single]])
         groups = look_of if adversary.expects_other_looks else image_of
         n_images = torch.tensor([observation.n_images for observation in observations])
         return _regressed_shares(Vectors(inputs, sizes), shares, groups, adversary.vectors(observations), n_images)
@@ -145,19 +145,22 @@ def _regressed_shares(simulated: Vectors, shares: Tensor, groups: Tensor, vector
         n_images: (M,) how many images each contains; the regression of the nearest simulated size is used.
     """
     nearest = simulated.nearest_sizes(n_images)
-    found = torch.empty(len(vectors), shares.shape[1])
+    predictions = torch.empty(len(vectors), shares.shape[1])
     for size in nearest.unique().tolist():
-        learn, some = simulated.sizes == size, nearest == size
-        inputs, known = simulated.inputs[learn], shares[learn]
+        learn, observed = simulated.sizes == size, nearest == size
+        inputs, label_shares = simulated.inputs[learn], shares[learn]
         center, spread = inputs.mean(0), inputs.std(0) + 1e-8
         left_out, loss = (groups[learn], _share_wrong) if size == 1 else (None, None)
-        both = [KernelRidge((inputs - center) / spread, known, kernel, left_out, loss) for kernel in ("linear", "rbf")]
-        model = min(both, key=lambda one: one.loss)  # on all inputs: on a few a line errs less
-        found[some] = as_shares(model((vectors[some] - center) / spread), n_images[some])
-    return found
+        both = [
+            KernelRidge((inputs - center) / spread, label_shares, kernel, left_out, loss)
+            for kernel in ("linear", "rbf")
+        ]
+        model = min(both, key=lambda model: model.loss)  # on all inputs: on a few a line errs less
+        predictions[observed] = as_shares(model((vectors[observed] - center) / spread), n_images[observed])
+    return predictions
 
 
 def _share_wrong(predicted: Tensor, shares: Tensor) -> Tensor:
     """(): the share of single images whose label is not the predicted one."""
-    found = as_shares(predicted, torch.ones(len(predicted)))
-    return (found - shares).abs().sum(1).mean() / 2
+    predicted_labels = as_shares(predicted, torch.ones(len(predicted)))
+    return (predicted_labels - shares).abs().sum(1).mean() / 2

@@ -20,8 +20,7 @@ from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.fields import PositiveInt
 from fdgpriv.view import SeenRound, spaced
 
-from ._batchnorm import BATCH_SIZE, watched
-from ._contributions import normalise_as_one_batch
+from ._batchnorm import BATCH_SIZE, image_mean_squares, mean_squares, normalise_as_one_batch
 from ._membership import unions
 
 _SHRINKAGE = 0.3  # added to the variance of each round's statistics, which is 1
@@ -81,7 +80,6 @@ def _test(
     return _StatisticsTest(statistics, positions)
 
 
-@torch.no_grad()
 def image_statistics(round: SeenRound, images: Tensor, by_itself: bool) -> dict[str, Tensor]:
     """By BatchNorm layer, means and mean squares (N, 2C) of its inputs for each of N images of a domain.
 
@@ -96,18 +94,7 @@ def image_statistics(round: SeenRound, images: Tensor, by_itself: bool) -> dict[
     round.received_model.load_into(network)
     if not by_itself:
         normalise_as_one_batch(network, images[:: -(-len(images) // BATCH_SIZE)])
-    by_layer: dict[str, list[Tensor]] = {}
-    for batch in images.split(BATCH_SIZE):
-        with watched(network, len(batch), batch_statistics=by_itself) as moments:
-            network(batch)
-        for name, (mean, variance) in moments.items():
-            by_layer.setdefault(name, []).append(_mean_squares(mean, variance))
-    return {name: torch.cat(rows).nan_to_num(0.0, 0.0, 0.0) for name, rows in by_layer.items()}
-
-
-def _mean_squares(mean: Tensor, variance: Tensor) -> Tensor:
-    """Means and mean squares (..., 2C) of means and variances (..., C)."""
-    return torch.cat([mean, variance + mean.square()], dim=-1).double()
+    return image_mean_squares(network, images, batch_statistics=by_itself)
 
 
 class _StatisticsTest:
@@ -150,6 +137,6 @@ class _StatisticsTest:
         for name, rows in self._by_round[i].items():
             if not torch.equal(shared[name][0], received[name][0]):
                 center, unit = self._scales[i][name]
-                deviations = ((_mean_squares(*shared[name]) - center) / unit.square()).nan_to_num(0.0, 0.0, 0.0)
+                deviations = ((mean_squares(*shared[name]).double() - center) / unit.square()).nan_to_num(0.0, 0.0, 0.0)
                 products += (rows @ deviations)[self._positions] - center @ deviations
         return products

@@ -22,6 +22,7 @@ from fdgpriv.evaluation.attack_evaluation import attack_scores
 from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.evaluation.planted import WEIGHTS, planted_power, undecided
 from fdgpriv.evaluation.scoring import evaluate_trials
+from fdgpriv.evaluation.trial import AdversaryTrials, Trial
 from fdgpriv.simulation.mixture import Mixture, identity
 from fdgpriv.simulation.planted import Plant
 from fdgpriv.statistics.questions import Absent, Evidence
@@ -187,6 +188,34 @@ def test_a_planted_leak_is_found_by_who_can_read(evaluator: Evaluator, blind: bo
     assert planted_power(trials, adversaries, one, (), generator(1)) == {}
     whole = [replace(a, trials=[t for t in a.trials if t.size is None]) for a in adversaries]
     assert planted_power(trials, whole, one, ("client",), generator(1)) == {}
+
+
+def test_no_evaluation_is_repeated_where_clients_have_one_artifact(
+    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trials = AttackTrials(evaluator, Reading(), threat("server"))
+    adversaries = trials.adversaries(evaluator.series(StyleStatistics.kind), (1, None))
+    scores_of_all = entry(evaluate_trials(trials.attack, adversaries, (), generator(0))[0], trials.attack)
+
+    def first_of_each(trials: Sequence[Trial]) -> list[Trial]:
+        return list({(trial.client, trial.size): trial for trial in reversed(trials)}.values())
+
+    cut = [replace(adversary_trials, trials=first_of_each(adversary_trials.trials)) for adversary_trials in adversaries]
+    monkeypatch.setattr(planting, "CLEARLY_FOUND", 1.1)  # so that more artifacts are always wanted
+    evaluated: list[int] = []
+    evaluate = planting.evaluate_tasks
+
+    def counted(attack: Attack, planted: Sequence[AdversaryTrials], *more: Any) -> Any:
+        evaluated.append(sum(len(adversary_trials.trials) for adversary_trials in planted))
+        return evaluate(attack, planted, *more)
+
+    monkeypatch.setattr(planting, "evaluate_tasks", counted)
+    planted_power(trials, cut, scores_of_all, ("client",), generator(1))
+    once = len(evaluated)
+    planted_power(trials, adversaries, scores_of_all, ("client",), generator(1))
+    assert 0 < once <= len(WEIGHTS)
+    assert len(evaluated) - once > once  # of several artifacts a client, the second number is another evaluation
+    assert max(evaluated[once:]) > max(evaluated[:once])
 
 
 @pytest.mark.parametrize("size", [None, 1])

@@ -6,6 +6,7 @@ from such, so that all it chooses is chosen anew. At the w where the mean lead e
 drawn anew many times; the share of draws with p <= 0.025 is the answer.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -103,6 +104,7 @@ def _power(
     alternatives = _FEW_ALTERNATIVES if are_few else _ALTERNATIVES
     n_base = adversary.typical if scores.size is None else scores.size
     plant = Plant(0.0, n_base, adversary.expensive, adversary.seed)
+    per_client = min(per_client, _most_artifacts_of_a_client(adversaries, n_images))  # more are the same evaluation
 
     def evaluate(weight: float) -> list[ScoresByTask]:
         planted = [
@@ -130,6 +132,15 @@ def _power(
             break  # at lower weights nothing reaches the relevant effect
         by_weight = [*scored(weight), *by_weight]
     return {scope: _power_at_relevant_lead(scores, scope, by_weight, seed) for scope in scopes}
+
+
+def _most_artifacts_of_a_client(adversaries: Sequence[AdversaryTrials], n_images: int) -> int:
+    """The largest number of evaluated artifacts of `n_images` images that one client has."""
+    by_adversary = [
+        Counter(trial.client for trial in adversary_trials.trials if trial.size == n_images)
+        for adversary_trials in adversaries
+    ]
+    return max((count for counts in by_adversary for count in counts.values()), default=0)
 
 
 def _is_relevant(attack: AttackScores, scope: str, scores: TrialScores) -> bool:
