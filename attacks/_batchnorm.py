@@ -12,6 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fdgpriv.artifacts.moments import Moments
 from fdgpriv.artifacts.parameters import running
+from fdgpriv.models.cpu_io import device_of
 
 _COUNTER = "num_batches_tracked"
 BATCH_SIZE = 128  # images in one pass of the network
@@ -113,9 +114,10 @@ def normalised_by(model: nn.Module, moments: Mapping[str, Moments]) -> Iterator[
     """Context in which the BatchNorm layers of a model in evaluation mode normalise by these moments (C,), by layer."""
     layers = {name: layer for name, layer in bn_layers(model).items() if name in moments}
     buffers = [(layer.running_mean, layer.running_var) for layer in layers.values()]
+    device = device_of(model)
     for name, layer in layers.items():
         mean, variance = moments[name]
-        layer.running_mean, layer.running_var = mean.to(layer.weight.device), variance.to(layer.weight.device)
+        layer.running_mean, layer.running_var = mean.to(device), variance.to(device)
     try:
         yield
     finally:

@@ -78,6 +78,19 @@ def test_groups_are_normalised_as_each_alone_in_training(model: Classifier, rng:
     torch.testing.assert_close(model(images[:1]), model(images)[:1])  # the hooks are gone
 
 
+@pytest.mark.parametrize("affine", [True, False])
+def test_layers_normalise_by_given_moments_and_get_their_buffers_back(affine: bool, rng: torch.Generator) -> None:
+    """A layer without weight and bias, as before LSI's head, has no parameters of its own."""
+    network = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, affine=affine)).eval()
+    mean, variance = torch.rand(4, generator=rng), 1 + torch.rand(4, generator=rng)
+    inputs = torch.rand(5, 3, generator=rng)
+    before = state(network)
+    with torch.no_grad(), bn.normalised_by(network, {"1": (mean, variance)}):
+        outputs = network(inputs)
+    torch.testing.assert_close(outputs, (network[0](inputs) - mean) / (variance + 1e-5).sqrt())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in state(network).items())
+
+
 def test_statistics_agree_with_themselves_only(model: Classifier, rng: torch.Generator) -> None:
     images = torch.rand(2, 3, 32, 32, generator=rng)
     with bn.watched(model.eval(), 2, batch_statistics=True) as seen:
