@@ -10,7 +10,6 @@ from abc import ABC
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import Field, fields, is_dataclass
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -18,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from fdgpriv.utils.failures import one_line
 from fdgpriv.utils.fields import check, kinds
+from fdgpriv.utils.suggestions import did_you_mean
 
 JOIN = "+"  # between the specifications of defenses that are applied one after the other
 
@@ -163,14 +163,15 @@ def is_class_of(attribute: str, name: str) -> bool:
 def check_part(folder: str, name: str) -> None:
     """Raises ValueError, with the known names, if no part in this folder has this name."""
     if name not in (known := names_in(folder)):
-        raise ValueError(f"want one of the {folder} {', '.join(known)}; got {name!r}")
+        raise ValueError(f"want one of the {folder} {', '.join(known)}; got {name!r}{did_you_mean(name, known)}")
 
 
 def check_field(part: str, name: str, names: Collection[str]) -> None:
     """Raises ValueError, with the known names, if the part has no such field."""
     if name not in names:
-        suggestion = "".join(f", did you mean {close}?" for close in get_close_matches(name, names, 1))
-        raise ValueError(f"{part}: want a field of {', '.join(names) or '(none)'}; got {name!r}{suggestion}")
+        raise ValueError(
+            f"{part}: want a field of {', '.join(names) or '(none)'}; got {name!r}{did_you_mean(name, names)}"
+        )
 
 
 @contextmanager

@@ -67,7 +67,7 @@ def test_a_folder_holds_what_the_command_line_leaves_there(digits: Dataset, tmp_
         ({"resume": True}, "resume: want out"),
         ({"defenses": [Doubling(), Doubling()]}, "--defense: want each value once"),
         ({"dataset": "pacs", "data_root": "no/where"}, "--data-root: want the folder of pacs, got no/where"),
-        ({"target": "scan"}, "run_audit: want a field of .*got 'target', did you mean targets"),
+        ({"target": "scan"}, "run_audit: want a field of .*got 'target'; did you mean 'targets'"),
         ({"clients": "many"}, "clients: want a whole number or none, got 'many'"),
         ({"seed": 1}, "run_audit: want a field of"),
     ],

@@ -298,7 +298,7 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
         (["--method", "fedavg", "fedavg"], "--method: want each value once"),
         (["--method"], "--method"),
         (["--method", "stablefdg:colour=red"], "stablefdg: want a field of .*'colour'"),
-        (["--method", "stablefdg:recieved=2"], r"got 'recieved', did you mean received\?$"),
+        (["--method", "stablefdg:recieved=2"], r"got 'recieved'; did you mean 'received'\?$"),
         (["--method", "stablefdg", "stablefdg:received=1"], "--method: want each method once"),
         (["--dataset", "mnist"], "digits.*'mnist'"),
         (["--dataset", "pacs"], "folder of pacs"),

@@ -15,6 +15,7 @@ from fdgpriv.models.checkpoints import load_backbone
 from fdgpriv.models.names import TIMM
 from fdgpriv.utils.extras import optional
 from fdgpriv.utils.global_rng import global_draws
+from fdgpriv.utils.suggestions import did_you_mean
 from fdgpriv.utils.torchvision_import import load_torchvision
 
 _SIDE = 128  # pixels, of the image on which a network is cut
@@ -89,10 +90,7 @@ def _timm(name: str) -> Any:
     load_torchvision()  # before timm imports it
     timm = optional("timm", "timm", f"{TIMM}{name}")
     if not timm.is_model(name):
-        close = ", ".join(timm.list_models(f"*{name.partition('.')[0][:6]}*")[:5])
-        raise ValueError(
-            f"want a network of timm, got {TIMM}{name}" + (f"; did you mean one of {close}?" if close else "")
-        )
+        raise ValueError(f"want a network of timm, got {TIMM}{name}{did_you_mean(name, timm.list_models())}")
     return timm
 
 
