@@ -503,7 +503,7 @@ def test_no_string_of_a_manifest_is_ever_opened(saved: Path, opened: list[str]) 
             LISTENING.append(True)
             told_or_loaded(saved)
             LISTENING.clear()
-            assert set(opened[1:]) == {str(saved / TENSORS), str(saved / MANIFEST)}
+            assert set(opened[1:]) <= {str(saved / TENSORS), str(saved / MANIFEST)}
 
 
 # Whatever the bytes are

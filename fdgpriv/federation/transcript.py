@@ -2,10 +2,13 @@
 
 On disk a transcript is a folder: ``manifest.jsonl``, one record per line, and ``tensors.safetensors`` with the stored
 tensors under the keys ``INDEX/NAME``. File names are fixed; nothing in the manifest is used as a path.
+
+A recording (fdgpriv.federation.recording) is a transcript that grows while somebody else's training runs: the tensors of
+record INDEX lie in ``tensors-INDEX.safetensors``, its line has their checksum, and a last line says that it was closed.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -16,9 +19,10 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from fdgpriv.artifacts.artifact import SERVER, Artifact
+from fdgpriv.artifacts.named_tensors import named_tensors
 from fdgpriv.artifacts.parameters import ModelState, TensorState
 from fdgpriv.federation.setup import KEEP
-from fdgpriv.utils.checksum import write_tensors
+from fdgpriv.utils.checksum import tensors_digest, write_tensors
 from fdgpriv.utils.file_memory import LARGE
 from fdgpriv.utils.files import write_text
 
@@ -27,6 +31,8 @@ SMALL = 65_536  # bytes; artifacts up to this size are always stored
 SMALL_TENSOR = 8_192  # bytes; a network's tensors up to this size are stored of every round while attacks read them
 BUDGET = 2**30  # bytes of models that are stored while attacks read them
 VIEWS = "views"  # the rule by which a training records what attacks will read
+RECORDED = "recorded"  # in a manifest's first line: the tensors of each record lie in a file of their own
+CLOSED = "closed"  # in a recording's last line: the number of records
 Whole = Annotated[int, Field(ge=0)]
 
 
@@ -107,12 +113,14 @@ class Transcript:
         records: One per transfer.
         kept: The stored artifacts, by index of the record; large ones lie in mapped files.
         small: By index of the record, the small tensors of large artifacts that are not stored.
+        closed: Whether it is complete; a recording whose training was killed is not.
     """
 
     keep: str = "ends"
     records: list[Record] = field(default_factory=list)
     kept: dict[int, Artifact] = field(default_factory=dict)
     small: dict[int, Artifact] = field(default_factory=dict)
+    closed: bool = True
     _apart: int = field(default=1, init=False, repr=False, compare=False)  # rounds between those that are stored
     # the last large artifact, and the same in a file: what several clients receive is written once
     _last: tuple[Artifact, Artifact] | None = field(default=None, init=False, repr=False, compare=False)
@@ -224,11 +232,10 @@ class Transcript:
             artifact = self.kept.get(index, self.small.get(index))
             stored = None if artifact is None else owner.setdefault(id(artifact), index)
             if artifact is not None and stored == index:
-                parts = artifact.tensors() if artifact.nbytes >= LARGE else _apart(artifact.tensors())
+                parts = artifact.tensors() if artifact.nbytes >= LARGE else contiguous_copies(artifact.tensors())
                 tensors |= {f"{index}/{name}": tensor for name, tensor in parts.items()}
             facts = None if artifact is None else artifact.facts()
-            line = {"record": asdict(record), "facts": facts, "stored": stored, "whole": index not in self.small}
-            lines.append(json.dumps(line))
+            lines.append(json.dumps(manifest_line(record, facts, stored, index not in self.small)))
         write_tensors(folder / TENSORS, tensors)
         write_text(folder / MANIFEST, "\n".join([json.dumps({"keep": self.keep}), *lines]) + "\n")
 
@@ -236,20 +243,20 @@ class Transcript:
     def load(cls, folder: Path) -> Self:
         """The transcript in `folder`.
 
-        Checks that records and tensors are consistent; `fdgpriv.training` checks the SHA-256 of the files.
+        Checks that records and tensors are consistent; `fdgpriv.training` checks the SHA-256 of the files. Of a recording
+        whose training was killed, what was written is loaded.
 
         Raises:
             DamagedTranscript: The folder contains no valid transcript.
         """
         try:
-            with safe_open(folder / TENSORS, framework="pt") as file:
-                head, *lines = (folder / MANIFEST).read_text(encoding="utf-8").splitlines()
-                transcript = cls(keep=json.loads(head)["keep"])
-                unread = set(file.keys())
-                for index, line in enumerate(lines):
-                    transcript._load_line(index, json.loads(line), file, unread)
-            if unread:
-                raise DamagedTranscript(f"{TENSORS} holds {len(unread)} tensors that no record names")
+            head, *lines = _lines(folder)
+            header = json.loads(head)
+            transcript = cls(keep=header["keep"])
+            if header.get(RECORDED):
+                transcript._load_recorded(folder, lines)
+            else:
+                transcript._load_saved(folder, lines)
         except DamagedTranscript as error:
             raise DamagedTranscript(_printable(f"{folder}: {error}")) from None
         except (OSError, SafetensorError, ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
@@ -257,8 +264,59 @@ class Transcript:
             raise DamagedTranscript(_printable(reason)) from None
         return transcript
 
-    def _load_line(self, index: int, line: dict[str, Any], file: Any, unread: set[str]) -> None:
-        """Adds the record of one line, with its tensors of the open file; their keys are taken from `unread`."""
+    def _load_saved(self, folder: Path, lines: Sequence[str]) -> None:
+        """Adds the records of these lines, with the tensors of one file."""
+        with safe_open(folder / TENSORS, framework="pt") as file:
+            unread = set(file.keys())
+            for index, line in enumerate(lines):
+                self._load_line(index, json.loads(line), file, unread)
+        if unread:
+            raise DamagedTranscript(f"{TENSORS} holds {len(unread)} tensors that no record names")
+
+    def _load_recorded(self, folder: Path, lines: Sequence[str]) -> None:
+        """Adds the records of these lines, each with the tensors of its file."""
+        self.closed = bool(lines) and CLOSED in json.loads(lines[-1])
+        if self.closed and json.loads(lines[-1])[CLOSED] != len(lines) - 1:
+            raise DamagedTranscript(f"{MANIFEST} wants {json.loads(lines[-1])[CLOSED]} records, got {len(lines) - 1}")
+        stored = {path.name for path in folder.glob("tensors-*.safetensors")}
+        for index, text in enumerate(lines[:-1] if self.closed else lines):
+            try:
+                line = json.loads(text)
+            except ValueError:
+                raise DamagedTranscript(
+                    f"record {index} is cut: want a line of JSON in {MANIFEST}, got {text[:40]!r}"
+                ) from None
+            sha256 = line.pop("sha256", None)
+            if line.get("stored") != index:
+                self._load_line(index, line, None, set(), recorded=True)
+                continue
+            stored.discard(tensors_file(index))
+            self._load_file(folder / tensors_file(index), index, line, sha256)
+        stored.discard(tensors_file(len(self.records)))  # written when the training was killed, before its record
+        if stored:
+            raise DamagedTranscript(
+                f"{MANIFEST} was cut after {len(self.records)} records: none is of {min(stored)}, which is there"
+            )
+
+    def _load_file(self, path: Path, index: int, line: dict[str, Any], sha256: str) -> None:
+        """Adds the record of one line, with the tensors of this file, which must have this checksum."""
+        try:
+            with safe_open(path, framework="pt") as file:
+                unread = set(file.keys())
+                self._load_line(index, line, file, unread, recorded=True)
+        except (OSError, SafetensorError) as error:
+            raise DamagedTranscript(f"record {index}: want its tensors in {path.name}, got: {error}") from None
+        artifact = self.kept[index]
+        if unread or tensors_digest(artifact.tensors()) != sha256:
+            raise DamagedTranscript(f"record {index}: want the tensors of {path.name} as they were written, got others")
+        if artifact.nbytes <= SMALL:  # a process can map only so many files
+            self.kept[index] = artifact.map(torch.clone)
+
+    def _load_line(self, index: int, line: dict[str, Any], file: Any, unread: set[str], recorded: bool = False) -> None:
+        """Adds the record of one line, with its tensors of the open file; their keys are taken from `unread`.
+
+        Only a recording may have kinds that fdgpriv does not know, and values that are not finite: they are not fdgpriv's.
+        """
         if set(line) != {"record", "facts", "stored", "whole"}:
             raise DamagedTranscript(f"record {index}: want record, facts, stored, whole; got {', '.join(sorted(line))}")
         unknown = set(line["record"]) ^ {f.name for f in fields(Record)}
@@ -276,7 +334,7 @@ class Transcript:
         artifacts = self.kept if line["whole"] else self.small
         if not isinstance(stored, int) or (stored != index and stored not in artifacts):
             raise DamagedTranscript(f"record {index}: stored wants the index of an earlier record, got {stored!r}")
-        if record.kind not in Artifact.kinds:
+        if record.kind not in Artifact.kinds and not recorded:
             raise DamagedTranscript(f"record {index}: want a kind of {', '.join(Artifact.kinds)}; got {record.kind!r}")
         if stored == index:
             names = [name for name in record.shapes if line["whole"] or f"{index}/{name}" in unread]
@@ -286,8 +344,9 @@ class Transcript:
                 shape, dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
                 if (shape, dtype) != (record.shapes[name], record.dtypes.get(name)):
                     raise DamagedTranscript(f"record {index}: {name} wants {record.shapes[name]}, got {shape} {dtype}")
-            artifact = Artifact.kinds[record.kind].build(own, line["facts"])
-            if (bad := artifact.not_finite()) is not None:
+            artifact_class = Artifact.kinds.get(record.kind) or named_tensors(record.kind)
+            artifact = artifact_class.build(own, line["facts"])
+            if not recorded and (bad := artifact.not_finite()) is not None:
                 raise DamagedTranscript(f"record {index}: {bad} holds NaN or an infinity")
             artifacts[index] = artifact.in_file(SMALL) if self.keep == VIEWS else artifact
         else:
@@ -302,13 +361,32 @@ class Transcript:
                 raise DamagedTranscript(f"record {index}: {name} wants {actual[name]}, as stored; got {stated}")
 
 
+def tensors_file(index: int) -> str:
+    """The name of the file with the tensors of a recording's record INDEX."""
+    return f"tensors-{index:08d}.safetensors"
+
+
+def manifest_line(
+    record: Record, facts: dict[str, Any] | None, stored: int | None, whole: bool = True
+) -> dict[str, Any]:
+    """The line of one record: the artifact's facts, the index of the record that its tensors are stored with, and whether
+    all are.
+    """
+    return {"record": asdict(record), "facts": facts, "stored": stored, "whole": whole}
+
+
+def _lines(folder: Path) -> list[str]:
+    """The whole lines of the manifest: a training that is killed may leave a part of a line at the end."""
+    return (folder / MANIFEST).read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
+
+
 def _small_part(artifact: TensorState) -> TensorState:
     """The artifact with its small tensors alone."""
     small = {name: tensor.clone() for name, tensor in artifact.tensors().items() if tensor.nbytes <= SMALL_TENSOR}
     return artifact.build(small, artifact.facts())
 
 
-def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def contiguous_copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Contiguous copies, since safetensors does not write shared memory."""
     return {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
 

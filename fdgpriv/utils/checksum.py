@@ -6,12 +6,14 @@ in the JSON file written after it. This detects damage, not deliberate forgery.
 
 import errno
 import hashlib
+import json
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
+import torch
 from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import save_file
@@ -31,6 +33,15 @@ def digest(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of tensors by name, in hexadecimal: of each, by order of name, its name, type, shape (as JSON) and bytes."""
+    total = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        total.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        total.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return total.hexdigest()
 
 
 def write_json(path: Path, content: bytes) -> None:
@@ -83,9 +94,14 @@ def _remedy(path: Path) -> str:
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Writes a .safetensors file atomically; raises OSError, not SafetensorError, if it cannot be written."""
     with replacing(path) as temporary:
-        try:
-            save_file(dict(tensors), temporary)
-        except SafetensorError as error:
-            number = re.search(r"\(os error (\d+)\)", str(error))
-            code = int(number[1]) if number else errno.EIO
-            raise OSError(code, os.strerror(code), str(path)) from None
+        save_tensors(temporary, tensors, path)
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], shown: Path | None = None) -> None:
+    """Writes a .safetensors file; raises OSError about it, or about the path that is `shown`, if it cannot be written."""
+    try:
+        save_file(dict(tensors), path)
+    except SafetensorError as error:
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        code = int(number[1]) if number else errno.EIO
+        raise OSError(code, os.strerror(code), str(shown or path)) from None

@@ -1,0 +1,33 @@
+"""Artifacts of a kind that fdgpriv does not know: named tensors that somebody else's training exchanged."""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar
+
+from fdgpriv.artifacts.artifact import Artifact
+from fdgpriv.artifacts.parameters import TensorState
+
+_KIND = re.compile(r"[a-z][a-z0-9_]{0,63}")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NamedTensors(TensorState):
+    """Base class of artifacts of a kind that only a recording names; what their values mean is not known."""
+
+    limits_parameters: ClassVar[bool] = False
+
+
+@cache
+def named_tensors(kind: str) -> type[NamedTensors]:
+    """The class of artifacts of this kind, which is not among `Artifact.kinds`.
+
+    Raises:
+        ValueError: The kind is no word, or one that fdgpriv knows.
+    """
+    if not _KIND.fullmatch(kind) or kind in Artifact.kinds:
+        known = ", ".join(Artifact.kinds)
+        raise ValueError(f"want kind to be a word like my_kind, other than {known}; got {kind!r}")
+    artifact_class: type[NamedTensors] = type("NamedTensors", (NamedTensors,), {})
+    artifact_class.kind = kind  # set after the class is made, so that no other transcript knows the kind
+    return artifact_class
