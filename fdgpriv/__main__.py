@@ -3,7 +3,9 @@
 import sys
 from importlib import import_module
 
+from fdgpriv._version import __version__
 from fdgpriv.cli.utf8 import restart_in_utf8
+from fdgpriv.utils.suggestions import did_you_mean, same_name
 
 COMMANDS = {
     "audit": "train a federation, attack the shared artifacts, report the leaks",
@@ -15,13 +17,20 @@ COMMANDS = {
 def main() -> int:
     """Run the command named by the first argument; without arguments, list the commands."""
     restart_in_utf8()
-    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    word = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    name = same_name(word, COMMANDS) or word
     if name in ("-h", "--help"):
         lines = [f"  fdgpriv {command:10} {what}" for command, what in COMMANDS.items()]
-        print("\n".join(["commands, each with a --help of its own:", *lines]))
+        print("\n".join(["commands, each with a --help of its own:", *lines, "  fdgpriv --version"]))
+        return 0
+    if name == "--version":
+        print(f"fdgpriv {__version__}")
         return 0
     if name not in COMMANDS:
-        print(f"fdgpriv: want a command of {', '.join(COMMANDS)}; got {name!r}", file=sys.stderr)
+        suggestion = did_you_mean(word, COMMANDS)
+        if word.startswith("-"):
+            suggestion = f"; options follow a command: fdgpriv {next(iter(COMMANDS))} {' '.join(sys.argv[1:])}"
+        print(f"fdgpriv: want a command of {', '.join(COMMANDS)}; got {word!r}{suggestion}", file=sys.stderr)
         return 2
     code: int = import_module(f"fdgpriv.{name}").main(sys.argv[2:])
     return code

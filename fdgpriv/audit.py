@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fdgpriv import data
-from fdgpriv.cli.catalogue import summary
 from fdgpriv.cli.command_line import BadUsage, Parser, once, say
-from fdgpriv.cli.options import DEVICES, ENGINES, PRESETS, Options, check_effects, settings
+from fdgpriv.cli.listing import listing
+from fdgpriv.cli.options import DEVICES, ENGINES, PRESETS, Options, check_choice, check_effects, settings
 from fdgpriv.cli.utf8 import restart_in_utf8
 from fdgpriv.federation.setup import KEEP
 from fdgpriv.models.names import BACKBONES, TIMM
@@ -21,17 +21,20 @@ from fdgpriv.utils.defaults import BUGS, EXAMPLES
 from fdgpriv.utils.file_names import check_current_folder, check_name
 from fdgpriv.utils.files import DISK_FULL
 from fdgpriv.utils.streams import lenient
+from fdgpriv.utils.suggestions import same_name
 from fdgpriv.utils.warnings_filter import warnings_in_one_line
 
 if TYPE_CHECKING:  # modules that need torch are imported in functions, after the arguments are checked
     from fdgpriv.results.finding import Results
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 3
+PARTS = {"--method": "methods", "--attack": "attacks", "--defense": "defenses"}  # folders of parts by option
 
 
 def parser() -> Parser:
     """The argument parser of the audit; values have the names of the fields of `Options`."""
     p = Parser(
+        _option_of,
         prog="fdgpriv audit",
         description="Train federations, attack the shared artifacts, report the leaks.\nAn option that takes several "
         "values may be repeated: --seed 0 --seed 1 is --seed 0 1.",
@@ -73,8 +76,15 @@ def parser() -> Parser:
     g.add_argument("--keep", metavar="WHICH", help=f"model states in the transcript: {', '.join(KEEP)}")
     g.add_argument("--out", type=Path, metavar="DIR", help="a new folder; runs/... by default")
     g.add_argument("--resume", action="store_true", help="continue the run in --out")
-    g.add_argument("--list", action="store_true", help="list all parts")
+    g.add_argument("--list", nargs="*", metavar="NAME", help="list all parts; or the settings of these")
     return p
+
+
+def _option_of(word: str) -> str | None:
+    """The option that takes this name of a part, dataset or preset."""
+    name, known = word.partition(":")[0], {option: names_in(folder) for option, folder in PARTS.items()}
+    known |= {"--dataset": data.names(), "--preset": PRESETS, "--threat": tuple(THREATS)}
+    return next((option for option, names in known.items() if same_name(name, names)), None)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -86,10 +96,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: list[str]) -> int:
     try:
         check_current_folder()
-        given = vars(parser().parse_args(argv))
+        given = parser().options(argv)
         check_effects(given)
         if "list" in given:
-            print(listing())
+            print(listing(given["list"]))
             return 0
         if "out" in given:
             check_name(str(given["out"]), "--out")
@@ -114,27 +124,8 @@ def _say(text: str) -> None:
     say("audit", text)
 
 
-def listing() -> str:
-    """All parts by role, one per line with its summary."""
-    lines = []
-    for folder in ("methods", "attacks", "defenses", "reports"):
-        lines.append(f"{folder}:")
-        lines += [f"  {name:18} {_summary(folder, name)}" for name in names_in(folder)]
-    lines.append("threat models:")
-    lines += [f"  {threat.role:18} {threat.summary}" for threat in THREATS.values()]
-    return "\n".join(lines)
-
-
-def _summary(folder: str, name: str) -> str:
-    try:
-        return summary(folder, name)
-    except ValueError as error:
-        return f"cannot be used: {error}"
-
-
 def _audit(given: dict[str, Any], command: str) -> int:
-    if (engine := given.get("engine", ENGINES[0])) not in ENGINES:
-        raise BadUsage(f"--engine: want one of {', '.join(ENGINES)}; got {engine!r}")
+    check_choice("--engine", given.get("engine", ENGINES[0]), ENGINES)
     options = _options(given)
     options.check()
     from fdgpriv.api import audit

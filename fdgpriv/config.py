@@ -10,8 +10,8 @@ import torch
 
 from fdgpriv import data
 from fdgpriv.attack import Attack
+from fdgpriv.cli.options import ALL, SETUPS, Options
 from fdgpriv.cli.options import PRESETS as PRESETS
-from fdgpriv.cli.options import SETUPS, Options
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.data.repeats import target_among_sources
 from fdgpriv.defense import defended
@@ -51,8 +51,8 @@ class AuditConfig(Options):
     def checked(self) -> "AuditConfig":
         """This configuration with "all" expanded; ValueError if a name, field or value is invalid."""
         self.check()
-        methods = {name: attempt(partial(self.method, name)) for name in self.method_specs if self.methods == ("all",)}
-        attacks = {name: attempt(partial(self._usable, name)) for name in self.attack_specs if self.attacks == ("all",)}
+        methods = {name: attempt(partial(self.method, name)) for name in self.method_specs if self.methods == ALL}
+        attacks = {name: attempt(partial(self._usable, name)) for name in self.attack_specs if self.attacks == ALL}
         tried: dict[tuple[str, str], object] = {("method", name): part for name, part in methods.items()} | {
             ("attack", name): part for name, part in attacks.items()
         }
@@ -86,7 +86,7 @@ class AuditConfig(Options):
             if not any(role in roles for roles in threats.values()):
                 raise ValueError(f"--threat: want a role of one of the attacks, got {role}")
         for spec, roles in threats.items():
-            if self.attacks != ("all",) and not set(roles) & set(config.threats):
+            if self.attacks != ALL and not set(roles) & set(config.threats):
                 raise ValueError(
                     f"--attack: {spec} has the roles {', '.join(roles)}; got --threat {' '.join(self.threats)}"
                 )
@@ -181,7 +181,7 @@ class AuditConfig(Options):
             say=None if log is None else log.say,
         )
         targets = self.targets or (dataset.default_target,)
-        targets = dataset.names if targets == ("all",) else tuple(dataset.domain(target).name for target in targets)
+        targets = dataset.names if targets == ALL else tuple(dataset.domain(target).name for target in targets)
         if len(set(targets)) != len(targets):
             raise ValueError(f"--target: want each domain once, got {' '.join(targets)}")
         shared = [told for target in targets if (told := target_among_sources(dataset, target)) is not None]

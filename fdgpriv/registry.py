@@ -98,7 +98,7 @@ class Role(ABC):
             name = self.register()
         part_fields: tuple[Field[Any], ...] = fields(self) if is_dataclass(self) else ()
         changed = [f for f in part_fields if getattr(self, f.name) != f.default]
-        settings = ",".join(f"{f.name}={_written(getattr(self, f.name))}" for f in changed)
+        settings = ",".join(f"{f.name}={written(getattr(self, f.name))}" for f in changed)
         return f"{name}:{settings}" if settings else name
 
     @classmethod
@@ -208,7 +208,7 @@ def _entry_points(group: str) -> tuple[EntryPoint, ...]:
     return tuple(entry_points(group=group))
 
 
-def _written(value: Any) -> str:
+def written(value: Any) -> str:
     """A field's value as command line text."""
     return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fdgpriv.utils.suggestions import did_you_mean
+
 
 class Capability(StrEnum):
     """Knowledge and access of an adversary; using one that is not granted raises NotGranted."""
@@ -108,5 +110,5 @@ THREATS = {
 def threat(role: str) -> ThreatModel:
     """The threat model called `role`; a ValueError lists the known ones."""
     if role not in THREATS:
-        raise ValueError(f"want a threat model of {', '.join(THREATS)}; got {role!r}")
+        raise ValueError(f"want a threat model of {', '.join(THREATS)}; got {role!r}{did_you_mean(role, THREATS)}")
     return THREATS[role]

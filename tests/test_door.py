@@ -12,7 +12,7 @@ from typing import get_type_hints
 import numpy as np
 import pytest
 
-from fdgpriv import data
+from fdgpriv import __version__, data
 from fdgpriv.attack import Attack
 from fdgpriv.audit import main
 from fdgpriv.cli import catalogue
@@ -24,6 +24,7 @@ from fdgpriv.method import Method
 from fdgpriv.models.architectures import ARCHITECTURES
 from fdgpriv.models.names import BACKBONES
 from fdgpriv.report import Report
+from fdgpriv.utils.fields import PositiveFloat
 
 ROOT = Path(__file__).parents[1]
 SECOND = 1.0  # of processor time
@@ -45,9 +46,19 @@ for line in json.load(sys.stdin):
 LINES = {
     "": (0, "fdgpriv selftest"),
     "--help": (0, "fdgpriv audit"),
-    "launch": (2, "want a command of audit, compare, selftest; got 'launch'"),
+    "launch": (2, "want a command of audit, compare, selftest; got 'launch'\n"),
     "audit --help": (0, "examples:"),
+    "--version": (0, f"fdgpriv {__version__}"),
+    "adit": (2, "did you mean 'audit'?"),
+    "--list gan": (2, "options follow a command: fdgpriv audit --list gan"),
+    "audit --version": (0, f"fdgpriv {__version__}"),
     "audit --list": (0, "stablefdg"),
+    "audit --list gan": (0, "steps=15         a whole number of at least 1  Largest number of training steps"),
+    "audit --list gna": (2, "got 'gna'; did you mean 'gan'?"),
+    "audit --methods stablefdg": (2, "got --methods; did you mean '--method'?"),
+    "audit StableFDG": (2, "want an option before 'StableFDG'; did you mean --method StableFDG?"),
+    "audit --seed x": (2, "--seed: want a whole number, got 'x'"),
+    "audit --method": (2, "--method: want a value, got none"),
     "audit --method nobody": (2, "want one of the methods"),
     "audit --defense none+wall": (2, "want one of the defenses "),
     "audit --target sketch": (2, "want a domain of scan, blend, type, outline; got 'sketch'"),
@@ -82,7 +93,7 @@ def test_no_line_imports_torch() -> None:
         assert len(err.splitlines()) == (code != 0), line
 
 
-@pytest.mark.parametrize("line", ["--help", "audit --list", "audit --attack gan:colour=red"])
+@pytest.mark.parametrize("line", ["--help", "audit --list gan", "audit --attack gan:colour=red"])
 def test_a_line_takes_less_than_a_second(line: str) -> None:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     process = subprocess.run(
@@ -106,6 +117,10 @@ def test_the_catalogue_knows_every_part_as_its_class_is(role: type[Method | Atta
         assert found is not None
         assert list(found) == list(real)
         assert all(str(field.kind) == str(real[key]) for key, field in found.items())
+        assert all(field.about for field in found.values()), name
+        defaults = {f.name: f.default for f in dataclasses.fields(part)} if real else {}
+        assert {key: field.value for key, field in found.items()} == {key: defaults[key] for key in found}
+        assert catalogue.class_value(role.folder, name, "presets") in (getattr(part, "presets", catalogue.UNKNOWN), {})
         assert catalogue.summary(role.folder, name) == (sys.modules[part.__module__].__doc__ or "").splitlines()[0]
 
 
@@ -117,6 +132,45 @@ def test_names_known_without_torch_are_those_there_are(digits: Dataset) -> None:
     for one in BENCHMARKS:
         assert one.default_target in one.domains
         assert set(one.also) <= set(one.domains)
+
+
+def test_details_are_of_what_the_name_means(capsys: pytest.CaptureFixture[str]) -> None:
+    """Parts, sorts of parts, datasets and threat models; case does not matter, and presets are as the class has them."""
+    assert main(["--list", "StableFDG", "defenses", "PACS", "server"]) == 0
+    said = capsys.readouterr().out
+    presets = Method.named("stablefdg").presets
+    for preset in ("quick", "default"):
+        assert f"--preset {preset}: rounds={presets[preset]['rounds']} participants=none " in said
+    for text in ("rounds=50", "defenses:\n", "default --target: sketch", "capabilities: has_bn"):
+        assert text in said
+
+
+def test_details_of_a_registered_part_need_its_class(capsys: pytest.CaptureFixture[str]) -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Halving(Defense):
+        factor: PositiveFloat = 0.5
+
+    Halving.register()
+    assert main(["--list", "halving"]) == 0
+    assert "factor=0.5  a finite number above 0  (no description)" in capsys.readouterr().out
+
+
+def test_names_are_spelled_as_they_are_known() -> None:
+    options = Options(
+        methods=("StableFDG:lr=0.1",),
+        defenses=("None", "Gaussian:epsilon=2+Secure-Aggregation"),
+        attacks=("GAN", "DomainInference"),
+        threats=("Third-Party",),
+        dataset="Digits",
+        targets=("Scan",),
+        partition="Dirichlet:0.5",
+        preset="Quick",
+    )
+    options.check()
+    assert (options.methods, options.attacks) == (("stablefdg:lr=0.1",), ("gan", "domain_inference"))
+    assert options.defenses == ("none", "gaussian:epsilon=2+secure_aggregation")
+    assert (options.threats, options.dataset, options.targets) == (("third_party",), "digits", ("scan",))
+    assert (options.partition, options.preset) == ("dirichlet:0.5", "quick")
 
 
 def refused(words: str, capsys: pytest.CaptureFixture[str]) -> str:

@@ -89,7 +89,7 @@ def test_the_table_has_a_line_for_every_dataset_of_every_paper() -> None:
 @pytest.mark.parametrize(("dataset", "method"), RECIPES)
 def test_a_line_of_the_table_gives_the_settings_of_the_paper(dataset: str, method: str, tmp_path: Path) -> None:
     words = ["--method", method, "--preset", "paper", "--dataset", dataset, "--data-root", str(tmp_path)]
-    options = audit._options(vars(audit.parser().parse_args([*words, *rows()[dataset, method].split()])))
+    options = audit._options(audit.parser().options([*words, *rows()[dataset, method].split()]))
     options.check()
     config = AuditConfig(**vars(options))
     setup, fields = RECIPES[dataset, method]

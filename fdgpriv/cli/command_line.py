@@ -1,9 +1,16 @@
 """Argument parsing shared by the commands: one-line errors, repeatable list options, no repetition of others."""
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
+
+from fdgpriv._version import __version__
+from fdgpriv.utils.fields import words
+from fdgpriv.utils.suggestions import did_you_mean
+
+_NO_VALUE = re.compile(r"argument (\S+): expected .*argument")  # argparse's message
 
 
 class BadUsage(ValueError):
@@ -13,10 +20,14 @@ class BadUsage(ValueError):
 class Parser(argparse.ArgumentParser):
     """argparse without abbreviations; the result contains only the options that were given.
 
-    Repeated options with ``nargs="+"`` are concatenated; other options must not be repeated.
+    Repeated options with ``nargs="+"`` or ``"*"`` are concatenated; other options must not be repeated.
+
+    Args:
+        option_of: The option that a stray word may be a value of, for the error about it; None where there is none.
+        settings: Of argparse.
     """
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, option_of: Callable[[str], str | None] = lambda word: None, **settings: Any) -> None:
         super().__init__(
             **settings,
             usage="%(prog)s [--help] [options]",
@@ -25,9 +36,39 @@ class Parser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         self.register("action", None, _Once)
+        self._option_of = option_of
+        self.add_argument(
+            "--version", action="version", version=f"fdgpriv {__version__}", help="show the version and exit"
+        )
+
+    def options(self, argv: Sequence[str] | None = None) -> dict[str, Any]:
+        """The given options by name; raises BadUsage for a word that is none, with the most similar option."""
+        parsed, strays = self.parse_known_args(argv)
+        if strays:
+            self._refuse(strays[0])
+        return vars(parsed)
 
     def error(self, message: str) -> NoReturn:
-        raise BadUsage(message)
+        match = _NO_VALUE.fullmatch(message)
+        raise BadUsage(f"{match[1]}: want a value, got none" if match else message)
+
+    def _refuse(self, stray: str) -> NoReturn:
+        name = stray.partition("=")[0]
+        if name.startswith("-"):
+            known = [option for action in self._actions for option in action.option_strings]
+            raise BadUsage(f"want one of the options that --help lists, got {name}{did_you_mean(name, known)}")
+        example = self._option_of(stray)
+        raise BadUsage(f"want an option before {stray!r}" + (f"; did you mean {example} {stray}?" if example else ""))
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """The value of the action's type; raises BadUsage, in the words of this package, if it is of another."""
+        kind: Any = action.type
+        if kind not in (int, float):
+            return super()._get_value(action, arg_string)
+        try:
+            return kind(arg_string)
+        except ValueError:
+            raise BadUsage(f"{action.option_strings[0]}: want {words(kind)}, got {arg_string!r}") from None
 
 
 class _Once(argparse.Action):
@@ -40,7 +81,7 @@ class _Once(argparse.Action):
         values: Any,
         option_string: str | None = None,
     ) -> None:
-        if self.nargs == "+":
+        if self.nargs in ("+", "*"):
             values = [*getattr(namespace, self.dest, []), *values]
         elif hasattr(namespace, self.dest):
             raise BadUsage(f"{option_string}: want it once, got {getattr(namespace, self.dest)} and {values}")

@@ -1,6 +1,6 @@
 """Options of an audit, with validation of names and types that does not import torch."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 from fdgpriv import data
 from fdgpriv.cli.catalogue import check, check_settings
 from fdgpriv.cli.command_line import BadUsage, once
-from fdgpriv.federation.setup import KEEP, Setup, partition_named
-from fdgpriv.models.names import BACKBONES, TIMM, is_backbone
+from fdgpriv.federation.setup import KEEP, PARTITIONS, Setup, partition_named
+from fdgpriv.models.names import BACKBONES, check_backbone
 from fdgpriv.registry import JOIN, names_in, split
-from fdgpriv.threat import threat
+from fdgpriv.threat import THREATS, threat
 from fdgpriv.utils.defaults import BUGS, METHOD, Bug
 from fdgpriv.utils.file_names import slug
+from fdgpriv.utils.suggestions import did_you_mean, same_name
 
 PRESETS = ("quick", "default", "thorough", "paper")
 SETUPS = {  # defaults; the command line and, with the preset paper, the method's paper override them
@@ -23,6 +24,7 @@ SETUPS = {  # defaults; the command line and, with the preset paper, the method'
     "paper": Setup(clients=30, partition="single", backbone="resnet18", image_size=224),
 }
 LEAST_IMAGES = 20  # of a domain: some are held out, and some are public
+ALL, NONE = ("all",), ("none",)
 DEVICES = ("auto", "cpu", "cuda")
 ENGINES = ("local",)
 
@@ -66,9 +68,9 @@ class Options:
     partition: str | None = None
     held_out: float | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
-    attacks: tuple[str, ...] = ("all",)
+    attacks: tuple[str, ...] = ALL
     threats: tuple[str, ...] = ()
-    defenses: tuple[str, ...] = ("none",)
+    defenses: tuple[str, ...] = NONE
     seeds: tuple[int, ...] = (0,)
     device: str = "auto"
     backbone: str | None = None
@@ -78,28 +80,50 @@ class Options:
     jobs: int = 1
     crossed: bool = False
 
+    def __post_init__(self) -> None:
+        """Spells names as they are known: case, hyphens and underscores do not matter."""
+        spelled: dict[str, Any] = {
+            "dataset": _spelled(self.dataset, data.names()),
+            "preset": _spelled(self.preset, PRESETS),
+            "device": _spelled(self.device, DEVICES),
+            "keep": _spelled(self.keep, KEEP),
+            "threats": tuple(_spelled(role, THREATS) for role in self.threats),
+            "methods": tuple(_spelled_spec(spec, "methods", ALL) for spec in self.methods),
+            "attacks": tuple(_spelled_spec(spec, "attacks", (*ALL, *NONE)) for spec in self.attacks),
+            "defenses": tuple(
+                JOIN.join(_spelled_spec(part, "defenses") for part in spec.split(JOIN)) for spec in self.defenses
+            ),
+            "backbone": self.backbone and _spelled(self.backbone, BACKBONES),
+            "partition": self.partition and _spelled_before_colon(self.partition, PARTITIONS),
+        }
+        spelled["targets"] = tuple(
+            _spelled(target, (*ALL, *data.DOMAINS.get(spelled["dataset"], ()))) for target in self.targets
+        )
+        for name, value in spelled.items():
+            object.__setattr__(self, name, value)
+
     @property
     def method_specs(self) -> tuple[str, ...]:
         """The specifications of the methods, "all" expanded."""
-        return names_in("methods") if self.methods == ("all",) else self.methods
+        return names_in("methods") if self.methods == ALL else self.methods
 
     @property
     def attack_specs(self) -> tuple[str, ...]:
         """The specifications of the attacks, "all" expanded; empty for "none"."""
-        if self.attacks == ("none",):
+        if self.attacks == NONE:
             return ()
-        return names_in("attacks") if self.attacks == ("all",) else self.attacks
+        return names_in("attacks") if self.attacks == ALL else self.attacks
 
     def check(self) -> None:
         """Raises ValueError for invalid names, fields and values, as far as known without importing torch."""
-        _check_choice("--preset", self.preset, PRESETS)
-        _check_choice("--dataset", self.dataset, data.names())
-        _check_choice("--keep", self.keep, KEEP)
-        _check_choice("--device", self.device, DEVICES)
-        if self.backbone is not None and not is_backbone(self.backbone):
-            raise BadUsage(f"--backbone: want one of {', '.join(BACKBONES)}, {TIMM}NAME; got {self.backbone!r}")
+        check_choice("--preset", self.preset, PRESETS)
+        check_choice("--dataset", self.dataset, data.names())
+        check_choice("--keep", self.keep, KEEP)
+        check_choice("--device", self.device, DEVICES)
+        if self.backbone is not None:
+            check_backbone(self.backbone)
         if self.inject_bug is not None:
-            _check_choice("--inject-bug", self.inject_bug, BUGS)
+            check_choice("--inject-bug", self.inject_bug, BUGS)
         if self.partition is not None:
             partition_named(self.partition)
         for role in self.threats:
@@ -134,7 +158,7 @@ class Options:
         if self.image_size is not None:
             data.check_size(self.image_size)
         for target in self.targets:
-            if self.targets != ("all",):
+            if self.targets != ALL:
                 data.check_domain(self.dataset, target)
         if self.data_root is None and self.dataset != "digits":
             raise BadUsage(f"--data-root: want the folder of {self.dataset}, got none")
@@ -144,11 +168,11 @@ class Options:
             raise BadUsage(f"--weights: want a folder or a file, got {self.weights}, which does not exist")
 
     def _check_parts(self) -> None:
-        if "none" in self.attacks and self.attacks != ("none",):
+        if "none" in self.attacks and self.attacks != NONE:
             raise BadUsage(f"--attack: want only none, or attacks without none; got {' '.join(self.attacks)}")
         for folder, specs in (
-            ("methods", () if self.methods == ("all",) else self.method_specs),
-            ("attacks", () if self.attacks == ("all",) else self.attack_specs),
+            ("methods", () if self.methods == ALL else self.method_specs),
+            ("attacks", () if self.attacks == ALL else self.attack_specs),
             ("defenses", tuple(part for spec in self.defenses for part in spec.split(JOIN))),
         ):
             for spec in specs:
@@ -256,6 +280,22 @@ def settings(items: Sequence[str]) -> dict[str, str]:
     return values
 
 
-def _check_choice(option: str, value: str, known: Sequence[str]) -> None:
+def _spelled(name: str, known: Iterable[str]) -> str:
+    """The known name that this one stands for; itself where it stands for none."""
+    return same_name(name, known) or name
+
+
+def _spelled_before_colon(text: str, known: Iterable[str]) -> str:
+    name, colon, rest = text.partition(":")
+    return f"{_spelled(name, known)}{colon}{rest}"
+
+
+def _spelled_spec(spec: str, folder: str, words: Iterable[str] = ()) -> str:
+    """The specification with the part's name as it is known, or one of these words."""
+    return _spelled_before_colon(spec, (*words, *names_in(folder)))
+
+
+def check_choice(option: str, value: str, known: Sequence[str]) -> None:
+    """Raises BadUsage, with the known values, if this is none of them."""
     if value not in known:
-        raise BadUsage(f"{option}: want one of {', '.join(known)}; got {value!r}")
+        raise BadUsage(f"{option}: want one of {', '.join(known)}; got {value!r}{did_you_mean(value, known)}")

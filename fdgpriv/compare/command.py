@@ -10,6 +10,7 @@ from fdgpriv.utils.failures import Failed, attempt
 from fdgpriv.utils.file_names import check_name
 from fdgpriv.utils.files import write_text
 from fdgpriv.utils.streams import lenient
+from fdgpriv.utils.suggestions import did_you_mean
 
 if TYPE_CHECKING:  # what needs torch is imported in functions, after the audits are read
     from fdgpriv.results.comparison import Comparison
@@ -62,11 +63,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _options(argv: Sequence[str] | None) -> dict[str, Any]:
     """The options on the command line, checked."""
-    options = vars(parser().parse_args(argv))
+    options = parser().options(argv)
     conditions = options.setdefault("fail_on", [])
     for condition in conditions:
         if condition not in CONDITIONS:
-            raise BadUsage(f"--fail-on: want {' or '.join(CONDITIONS)}, after the runs; got {condition!r}")
+            suggestion = did_you_mean(condition, CONDITIONS)
+            raise BadUsage(f"--fail-on: want {' or '.join(CONDITIONS)}, after the runs; got {condition!r}{suggestion}")
     once("--fail-on", conditions)
     if "allow_missing" in options and not conditions:
         raise BadUsage("--allow-missing: has no effect without --fail-on")

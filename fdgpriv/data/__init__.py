@@ -5,14 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fdgpriv.data.names import DEFAULT_SIZE, check_dataset, check_domain, check_size, names
+from fdgpriv.data.names import DEFAULT_SIZE, DOMAINS, check_dataset, check_domain, check_size, names
 
 if TYPE_CHECKING:
     from fdgpriv.data.dataset import Dataset
     from fdgpriv.data.image_cache import Say
     from fdgpriv.data.images import Progress
 
-__all__ = ["DEFAULT_SIZE", "check_dataset", "check_domain", "check_size", "load", "names"]
+__all__ = ["DEFAULT_SIZE", "DOMAINS", "check_dataset", "check_domain", "check_size", "load", "names"]
 
 
 def load(

@@ -9,7 +9,7 @@ from fdgpriv.data.dataset import Dataset
 from fdgpriv.data.folder import check_folder, entries, limits, not_read, read_domains
 from fdgpriv.data.image_cache import Say
 from fdgpriv.data.images import Progress
-from fdgpriv.data.names import DOMAINS
+from fdgpriv.data.names import ABOUT, DEFAULT_TARGETS, DOMAINS
 from fdgpriv.data.unread import OUTSIDE, Unread
 from fdgpriv.utils.file_names import composed
 
@@ -23,12 +23,10 @@ class Benchmark:
     Names of folders are compared without regard to case, with blanks and hyphens as underscores.
 
     Attributes:
-        name: Its name on the command line; its domains are those of `names.DOMAINS`.
+        name: Its name on the command line; its domains, default target and description are those of `names`.
         unpacked: The folders that it unpacks to; the root may be one of these or the folder that one lies in.
         also: By domain, other names of its folder.
         classes: Number of classes.
-        default_target: The target domain when the user names none.
-        about: Description, for reports.
         flip, translate: The augmentations that keep the class (see Dataset).
         split: Whether folders may lie between domain and class, named as splits are; of DomainNet ``train`` is a class.
     """
@@ -37,8 +35,6 @@ class Benchmark:
     unpacked: tuple[str, ...]
     also: Mapping[str, str]
     classes: int
-    default_target: str
-    about: str
     flip: bool = True
     translate: float = 0.1
     split: bool = True
@@ -47,6 +43,11 @@ class Benchmark:
     def domains(self) -> tuple[str, ...]:
         """The domains, in the authors' order."""
         return DOMAINS[self.name]
+
+    @property
+    def default_target(self) -> str:
+        """The target domain when the user names none."""
+        return DEFAULT_TARGETS[self.name]
 
     def load(self, root: Path, image_size: int, progress: Progress | None = None, say: Say | None = None) -> Dataset:
         """The dataset below `root`, images (N, 3, S, S) uint8 with S = `image_size`.
@@ -82,7 +83,7 @@ class Benchmark:
             classes,
             domains,
             self.default_target,
-            self.about + not_read(unread, say),
+            ABOUT[self.name] + not_read(unread, say),
             limits(image_size),
             flip=self.flip,
             translate=self.translate,
@@ -118,34 +119,24 @@ BENCHMARKS = (
         unpacked=("PACS", "kfold", "images"),
         also={},
         classes=7,
-        default_target="sketch",
-        about="PACS (Li et al., ICCV 2017): 9,991 images of seven kinds of thing as art painting, cartoon, photo and sketch.",
     ),
     Benchmark(
         name="office_home",
         unpacked=("office_home", "OfficeHome", "OfficeHomeDataset_10072016", "office_home_dg"),
         also={},
         classes=65,
-        default_target="real_world",
-        about="Office-Home (Venkateswara et al., CVPR 2017): 15,588 images of 65 kinds of thing in offices and homes, as "
-        "art, clipart, product images and photographs.",
     ),
     Benchmark(
         name="vlcs",
         unpacked=("VLCS",),
         also={"caltech": "caltech101", "pascal": "voc2007", "sun": "sun09"},
         classes=5,
-        default_target="sun",
-        about="VLCS (Fang et al., ICCV 2013): 10,729 photographs of five kinds of thing, from Caltech-101, LabelMe, "
-        "PASCAL VOC 2007 and SUN09.",
     ),
     Benchmark(
         name="digits_dg",
         unpacked=("digits_dg",),
         also={},
         classes=10,
-        default_target="syn",
-        about="Digits-DG (Zhou et al., ECCV 2020): 24,000 images of digits, from MNIST, MNIST-M, SVHN and synthetic ones.",
         flip=False,
     ),
     Benchmark(
@@ -153,9 +144,6 @@ BENCHMARKS = (
         unpacked=("domainnet", "domain_net"),
         also={},
         classes=345,
-        default_target="sketch",
-        about="DomainNet (Peng et al., ICCV 2019): some 590,000 images of 345 kinds of thing, as clipart, infographics, "
-        "paintings, quick drawings, photographs and sketches.",
         split=False,
     ),
 )

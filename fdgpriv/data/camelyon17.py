@@ -11,7 +11,7 @@ from fdgpriv.data.folder import check_folder, entries, limits, not_read
 from fdgpriv.data.image_cache import Say
 from fdgpriv.data.images import Progress
 from fdgpriv.data.labelled_files import labelled_domains
-from fdgpriv.data.names import DOMAINS
+from fdgpriv.data.names import ABOUT, DEFAULT_TARGETS, DOMAINS
 from fdgpriv.data.unread import Unread
 
 _FOLDER = "camelyon17_v1.0"
@@ -57,15 +57,12 @@ def camelyon17(root: Path, image_size: int, progress: Progress | None = None, sa
         raise ValueError(f"want images of each hospital in {table}, got none of {', '.join(empty)}")
     _check_patches(place, table, lines, unread)
     domains, warnings = labelled_domains(files, _CLASSES, image_size, progress, say)
-    about = (
-        "Camelyon17-WILDS (Bandi et al., 2018; Koh et al., ICML 2021): 455,954 patches of lymph node sections from five "
-        f"hospitals, numbered from 0; whether the middle has tumour.{not_read(unread, say)}"
-    )
+    about = f"{ABOUT['camelyon17']}{not_read(unread, say)}"
     return Dataset(
         "camelyon17",
         _CLASSES,
         domains,
-        names[2],
+        DEFAULT_TARGETS["camelyon17"],
         about,
         limits(image_size),
         flip=True,

@@ -12,6 +12,7 @@ from torch import Tensor
 from fdgpriv.data.pixels import Images, joined
 from fdgpriv.utils.file_names import composed
 from fdgpriv.utils.seeds import generator
+from fdgpriv.utils.suggestions import did_you_mean, same_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,11 +100,13 @@ class Dataset:
         return tuple(domain.name for domain in self.domains)
 
     def domain(self, name: str) -> Domain:
-        """The domain called `name`, composed or decomposed; a ValueError lists the known ones."""
-        for domain in self.domains:
-            if composed(domain.name) == composed(name):
-                return domain
-        raise ValueError(f"want a domain of {self.name}: {', '.join(self.names)}; got {name!r}")
+        """The domain called `name`, in any case, composed or decomposed; a ValueError lists the known ones."""
+        by_name = {composed(domain.name): domain for domain in self.domains}
+        match = same_name(composed(name), by_name)
+        if match is None:
+            suggestion = did_you_mean(composed(name), by_name)
+            raise ValueError(f"want a domain of {self.name}: {', '.join(self.names)}; got {name!r}{suggestion}")
+        return by_name[match]
 
     def few(self, count: int) -> "Dataset":
         """A fixed random subset of at most `count` images of each domain, in the original order."""

@@ -11,19 +11,13 @@ import numpy as np
 import torch
 
 from fdgpriv.data.dataset import Dataset, Domain, digest
-from fdgpriv.data.names import DOMAINS
+from fdgpriv.data.names import ABOUT, DEFAULT_TARGETS, DOMAINS
 
 SIDE = 32
 CLASSES = tuple("0123456789")
 FILE = Path(__file__).with_name("digits.npz")
 SHA256 = "1bf5b8163a4d17895cd17430d584357df6182f28f20f81afd52572f429ea33c5"  # of the images and labels, see `digest`
 
-ABOUT = (
-    "Real handwritten digits (the 1,797 UCI scans that scikit-learn carries) and rendered type as four domains of "
-    "32 x 32 RGB: `scan` (the scans as they are), `blend` (scans blended with patches of two photographs, as MNIST-M "
-    "is), `type` (digits set in matplotlib's fonts, with colour, rotation and clutter), `outline` (contours of scans). "
-    "No scan serves two domains."
-)
 LIMITS = (
     "Small and made here: about 600 images a domain, scans of 8 x 8 pixels enlarged, domains that differ by a recipe of "
     "ours. It shows that a pipeline works and ranks methods, attacks and defenses on equal terms; its accuracies do not "
@@ -51,4 +45,14 @@ def digits(file: Path = FILE) -> Dataset:
         raise ValueError(
             f"want the images of digits with SHA-256 {SHA256} in {file}, got {sha256}; install fdgpriv again"
         )
-    return Dataset("digits", CLASSES, domains, "blend", ABOUT, LIMITS, flip=False, translate=2 / SIDE, sha256=sha256)
+    return Dataset(
+        "digits",
+        CLASSES,
+        domains,
+        DEFAULT_TARGETS["digits"],
+        ABOUT["digits"],
+        LIMITS,
+        flip=False,
+        translate=2 / SIDE,
+        sha256=sha256,
+    )

@@ -11,10 +11,9 @@ from fdgpriv.data.dataset import Dataset, Domain
 from fdgpriv.data.image_cache import Say
 from fdgpriv.data.images import SUFFIXES, Progress
 from fdgpriv.data.labelled_files import labelled_domains
+from fdgpriv.data.names import ABOUT, LAYOUT
 from fdgpriv.data.unread import CIRCLE, HIDDEN, INSIDE, NO_IMAGE, OUTSIDE, Unread
 from fdgpriv.utils.file_names import check_name, composed
-
-LAYOUT = "ROOT/<domain>/<class>/*.jpg"
 
 
 class Entries(NamedTuple):
@@ -42,7 +41,7 @@ def folder(root: Path, image_size: int, progress: Progress | None = None, say: S
         got = ", ".join(domains_in) or "none"
         raise ValueError(f"want at least two domains in {root} ({LAYOUT}), got {got}")
     domains, classes, warnings = read_domains(domains_in, image_size, unread, progress, say)
-    about = f"The user's own images: {len(domains)} domains, {len(classes)} classes.{not_read(unread, say)}"
+    about = f"{ABOUT['folder']}: {len(domains)} domains, {len(classes)} classes.{not_read(unread, say)}"
     return Dataset(
         "folder",
         classes,

@@ -1,6 +1,8 @@
-"""Names and domains of the datasets; reads no images."""
+"""Names, domains and descriptions of the datasets; reads no images."""
 
 from collections.abc import Mapping
+
+from fdgpriv.utils.suggestions import did_you_mean
 
 DOMAINS: Mapping[str, tuple[str, ...]] = {
     "digits": ("scan", "blend", "type", "outline"),
@@ -12,6 +14,34 @@ DOMAINS: Mapping[str, tuple[str, ...]] = {
     "domainnet": ("clipart", "infograph", "painting", "quickdraw", "real", "sketch"),
     "camelyon17": ("hospital_0", "hospital_1", "hospital_2", "hospital_3", "hospital_4"),
 }
+DEFAULT_TARGETS: Mapping[str, str] = {  # of `folder` the last one
+    "digits": "blend",
+    "pacs": "sketch",
+    "office_home": "real_world",
+    "vlcs": "sun",
+    "digits_dg": "syn",
+    "domainnet": "sketch",
+    "camelyon17": "hospital_2",
+}
+ABOUT: Mapping[str, str] = {
+    "digits": "Real handwritten digits (the 1,797 UCI scans that scikit-learn carries) and rendered type as four domains of "
+    "32 x 32 RGB: `scan` (the scans as they are), `blend` (scans blended with patches of two photographs, as MNIST-M "
+    "is), `type` (digits set in matplotlib's fonts, with colour, rotation and clutter), `outline` (contours of scans). "
+    "No scan serves two domains.",
+    "folder": "The user's own images",
+    "pacs": "PACS (Li et al., ICCV 2017): 9,991 images of seven kinds of thing as art painting, cartoon, photo and sketch.",
+    "office_home": "Office-Home (Venkateswara et al., CVPR 2017): 15,588 images of 65 kinds of thing in offices and homes, as "
+    "art, clipart, product images and photographs.",
+    "vlcs": "VLCS (Fang et al., ICCV 2013): 10,729 photographs of five kinds of thing, from Caltech-101, LabelMe, "
+    "PASCAL VOC 2007 and SUN09.",
+    "digits_dg": "Digits-DG (Zhou et al., ECCV 2020): 24,000 images of digits, from MNIST, MNIST-M, SVHN and synthetic ones.",
+    "domainnet": "DomainNet (Peng et al., ICCV 2019): some 590,000 images of 345 kinds of thing, as clipart, infographics, "
+    "paintings, quick drawings, photographs and sketches.",
+    "camelyon17": "Camelyon17-WILDS (Bandi et al., 2018; Koh et al., ICML 2021): 455,954 patches of lymph node sections from "
+    "five hospitals, numbered from 0; whether the middle has tumour.",
+}
+LAYOUT = "ROOT/<domain>/<class>/*.jpg"  # of all folder datasets but one
+LAYOUTS: Mapping[str, str] = {"camelyon17": "ROOT/metadata.csv and ROOT/patches/patient_*/patch_patient_*.png"}
 DEFAULT_SIZE = 32  # pixels
 SIZES = range(8, 1025)  # pixels
 
@@ -24,13 +54,14 @@ def names() -> tuple[str, ...]:
 def check_dataset(name: str) -> None:
     """Raises ValueError, with the known names, if no dataset has this name."""
     if name not in DOMAINS:
-        raise ValueError(f"want a dataset of {', '.join(DOMAINS)}; got {name!r}")
+        raise ValueError(f"want a dataset of {', '.join(DOMAINS)}; got {name!r}{did_you_mean(name, DOMAINS)}")
 
 
 def check_domain(dataset: str, domain: str) -> None:
     """Raises ValueError, with the known names, if this dataset has no such domain; `folder` accepts all."""
     if DOMAINS[dataset] and domain not in DOMAINS[dataset]:
-        raise ValueError(f"want a domain of {', '.join(DOMAINS[dataset])}; got {domain!r}")
+        known = DOMAINS[dataset]
+        raise ValueError(f"want a domain of {', '.join(known)}; got {domain!r}{did_you_mean(domain, known)}")
 
 
 def check_size(pixels: int) -> None:

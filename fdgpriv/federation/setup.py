@@ -3,6 +3,9 @@
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from fdgpriv.utils.suggestions import did_you_mean
+
+PARTITIONS = ("single", "dirichlet", "heterogeneity", "domains")  # kinds
 KEEP = ("last", "ends", "all", "small")  # rules for the model states that a transcript stores
 
 
@@ -73,5 +76,5 @@ def partition_named(spec: str) -> tuple[str, float]:
         pass
     raise ValueError(
         "want a partition of single, dirichlet:ALPHA (> 0), heterogeneity:LAMBDA (0 to 1), domains:D (>= 1); "
-        f"got {spec!r}"
+        f"got {spec!r}{did_you_mean(name, PARTITIONS)}"
     )

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fdgpriv.models.architecture import Architecture, Stages, published, stem
 from fdgpriv.models.checkpoints import find_weights, load_exactly
 from fdgpriv.models.efficientnet_lite import EfficientNetLite
-from fdgpriv.models.names import BACKBONES, TIMM
+from fdgpriv.models.names import TIMM, check_backbone
 from fdgpriv.models.state_dicts import read_tensors
 from fdgpriv.models.timm_networks import TimmNetwork
 from fdgpriv.utils.torchvision_import import torchvision
@@ -151,9 +151,8 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 
 def architecture(name: str) -> Architecture:
-    """The architecture of a backbone's name, one of `BACKBONES` or ``timm:NAME``."""
+    """The architecture of a backbone's name, one of `names.BACKBONES` or ``timm:NAME``."""
     if name.startswith(TIMM):
         return TimmNetwork(name.removeprefix(TIMM))
-    if name not in ARCHITECTURES:
-        raise ValueError(f"want a backbone of {', '.join(BACKBONES)}, {TIMM}NAME; got {name!r}")
+    check_backbone(name)
     return ARCHITECTURES[name]

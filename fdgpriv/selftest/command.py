@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _options(argv: Sequence[str] | None) -> dict[str, Any]:
     """The options on the command line, in range."""
-    options = vars(parser().parse_args(argv))
+    options = parser().options(argv)
     for option, minimum in MINIMA.items():
         if options.get(option, minimum) < minimum:
             raise BadUsage(f"--{option}: want at least {minimum}, got {options[option]}")

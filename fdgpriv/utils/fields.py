@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, Union, get_ar
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
+from fdgpriv.utils.suggestions import did_you_mean, same_name
+
 PositiveInt: TypeAlias = Annotated[int, Field(ge=1)]
 NonNegativeInt: TypeAlias = Annotated[int, Field(ge=0)]
 TwoOrMore: TypeAlias = Annotated[int, Field(ge=2)]
@@ -54,11 +56,15 @@ class Kind(NamedTuple):
                 return self.adapter.validate_python(value, strict=strict)
             if optional and value.lower() == "none":
                 return None
+            value = same_name(value, _choices(self.annotation)) or value
             return self.adapter.validate_python(value.split("+")) if several else self.adapter.validate_strings(value)
         except ValidationError as error:
             wanted = words(self.annotation)
             custom = [f" ({e['msg']})" for e in error.errors() if e["type"] in ("value_error", "assertion_error")]
-            message = f"{where}: want {wanted}{';' if ',' in wanted else ','} got {value!r}{''.join(custom)}"
+            suggestion = did_you_mean(value, _choices(self.annotation)) if isinstance(value, str) else ""
+            message = (
+                f"{where}: want {wanted}{';' if ',' in wanted else ','} got {value!r}{''.join(custom)}{suggestion}"
+            )
             raise ValueError(" ".join(message.split())) from None
 
 
@@ -102,6 +108,16 @@ def _parts(annotation: Any) -> tuple[Any, ...]:
     if origin in (Union, UnionType):
         return tuple(part for kind in inner for part in _parts(kind))
     return (origin or annotation,)
+
+
+def _choices(annotation: Any) -> tuple[str, ...]:
+    """The words that a field of this type accepts, where it accepts only some."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return tuple(choice for choice in inner if isinstance(choice, str))
+    if origin is Annotated:
+        return _choices(inner[0])
+    return tuple(choice for part in inner for choice in _choices(part)) if origin in (Union, UnionType) else ()
 
 
 def kind_of(annotation: Any) -> Kind:

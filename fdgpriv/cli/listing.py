@@ -1,0 +1,177 @@
+"""Lists the parts, datasets and threat models, and the settings of each part, without importing torch."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, is_dataclass
+from dataclasses import fields as dataclass_fields
+from functools import partial
+from shutil import get_terminal_size
+from textwrap import shorten
+from typing import Any, NamedTuple
+
+from fdgpriv.cli.catalogue import UNKNOWN, Field, class_value, fields, imported_class, is_installed, summary
+from fdgpriv.cli.command_line import BadUsage
+from fdgpriv.data.names import ABOUT, DEFAULT_TARGETS, DOMAINS, LAYOUT, LAYOUTS
+from fdgpriv.registry import names_in, written
+from fdgpriv.threat import THREATS
+from fdgpriv.utils.fields import kinds, words
+from fdgpriv.utils.suggestions import did_you_mean, same_name
+
+_ROLES = {"methods": "method", "attacks": "attack", "defenses": "defense", "reports": "report"}  # by folder
+_NAME_WIDTH = 18
+_MISSING_TEXT = "(no description)"
+_SUMMARY_ROOM = 120  # characters
+_LEAST_ROOM = 40  # characters, for the meaning of a setting
+_UNKNOWN_TERMINAL = (160, 24)  # columns and lines where there is no terminal
+
+
+class Section(NamedTuple):
+    """Things of one sort that can be named on the command line.
+
+    Attributes:
+        singular: What one of them is called.
+        summaries: By name, one line each.
+        details: The lines about one of them, after its name and summary.
+    """
+
+    singular: str
+    summaries: Mapping[str, str]
+    details: Callable[[str], Sequence[str]]
+
+
+def listing(names: Sequence[str] = ()) -> str:
+    """Every part, dataset and threat model in one line each; or the details of those with these names.
+
+    Raises:
+        ValueError: A name is of none of them.
+    """
+    sections = _sections()
+    if not names:
+        return "\n".join(
+            [line for heading, section in sections.items() for line in _section_lines(heading, section)]
+            + ["settings of one: --list NAME"]
+        )
+    return "\n\n".join("\n".join(lines) for name in names for lines in _named(name.partition(":")[0], sections))
+
+
+def _sections() -> dict[str, Section]:
+    """All sections by heading."""
+    sections = {
+        folder: Section(
+            singular, {name: _summary(folder, name) for name in names_in(folder)}, partial(_settings, folder)
+        )
+        for folder, singular in _ROLES.items()
+    }
+    threats = {threat.role: threat.summary for threat in THREATS.values()}
+    return {
+        **sections,
+        "datasets": Section("dataset", {name: _shortened(ABOUT[name], _SUMMARY_ROOM) for name in DOMAINS}, _dataset),
+        "threats": Section("threat model", threats, _threat),
+    }
+
+
+def _section_lines(heading: str, section: Section) -> list[str]:
+    return [f"{heading}:", *(f"  {name:{_NAME_WIDTH}} {text}" for name, text in section.summaries.items())]
+
+
+def _named(name: str, sections: Mapping[str, Section]) -> Iterator[list[str]]:
+    """The lines of a section, or of everything with this name."""
+    headings = {heading: heading for heading in sections} | {s.singular: heading for heading, s in sections.items()}
+    if (heading := same_name(name, headings)) is not None:
+        yield _section_lines(headings[heading], sections[headings[heading]])
+        return
+    matches = [(section, match) for section in sections.values() if (match := same_name(name, section.summaries))]
+    if not matches:
+        known = [*headings, *(known for section in sections.values() for known in section.summaries)]
+        raise BadUsage(
+            f"--list: want a name that --list prints, or one of {', '.join(sections)}; got {name!r}{did_you_mean(name, known)}"
+        )
+    for section, match in matches:
+        yield [f"{section.singular} {match}: {section.summaries[match]}", *section.details(match)]
+
+
+def _summary(folder: str, name: str) -> str:
+    try:
+        return summary(folder, name)
+    except ValueError as error:
+        return f"cannot be used: {error}"
+
+
+def _settings(folder: str, name: str) -> list[str]:
+    """The settings of a part: default, values and meaning of each, presets, and how they are given."""
+    imported = imported_class(folder, name) if is_installed(folder, name) else None
+
+    def value_of(attribute: str) -> Any:
+        return class_value(folder, name, attribute) if imported is None else getattr(imported, attribute, UNKNOWN)
+
+    known_fields = _imported_fields(imported) if imported is not None else fields(folder, name)
+    lines = []
+    if isinstance(threats := value_of("threats"), tuple):
+        lines.append(f"  adversaries: {', '.join(threats)}")
+    if isinstance(reads := value_of("reads"), tuple):
+        lines.append(f"  reads: {', '.join(kind if isinstance(kind, str) else kind.kind for kind in reads)}")
+    if not known_fields:
+        return [*lines, "  it has no settings"]
+    rows = [
+        (f"{field}={_default(described)}", _values(described), described.about or _MISSING_TEXT)
+        for field, described in known_fields.items()
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    room = max(_LEAST_ROOM, get_terminal_size(_UNKNOWN_TERMINAL).columns - sum(widths) - 6)
+    lines += [
+        f"  {setting:{widths[0]}}  {values:{widths[1]}}  {_shortened(about, room)}" for setting, values, about in rows
+    ]
+    presets = value_of("presets")
+    for preset, changed in presets.items() if isinstance(presets, Mapping) else ():
+        if changed:
+            settings = " ".join(f"{field}={_text(value)}" for field, value in changed.items())
+            lines.append(f"  with --preset {preset}: {settings}")
+    if folder in ("methods", "attacks", "defenses"):
+        first, described = next(iter(known_fields.items()))
+        lines.append(f"  for example: --{_ROLES[folder]} {name}:{first}={_default(described)}")
+    return lines
+
+
+def _shortened(text: str, room: int) -> str:
+    """The text without markup of code, in at most so many characters."""
+    return shorten(text.replace("`", ""), room, placeholder=" ...")
+
+
+def _imported_fields(part: Any) -> dict[str, Field]:
+    """The fields of a part that only an import knows."""
+    types, known_fields = kinds(part), dict[str, Field]()
+    for field in dataclass_fields(part) if is_dataclass(part) else ():
+        if field.name in types:
+            value = UNKNOWN if field.default is MISSING else field.default
+            known_fields[field.name] = Field("", "", types[field.name].annotation, "", value)
+    return known_fields
+
+
+def _default(field: Field) -> str:
+    return field.default if field.value is UNKNOWN else _text(field.value)
+
+
+def _text(value: Any) -> str:
+    """A value as on the command line."""
+    return str(value).lower() if value is None or isinstance(value, bool) else written(value)
+
+
+def _values(field: Field) -> str:
+    """The values that a field accepts, in words."""
+    return field.type if field.kind is Any else words(field.kind)
+
+
+def _dataset(name: str) -> list[str]:
+    target = DEFAULT_TARGETS.get(name, "the last domain by name")
+    lines = [
+        f"  {ABOUT[name]}",
+        f"  domains: {', '.join(DOMAINS[name]) or 'the folders of the root'}",
+        f"  default --target: {target}",
+    ]
+    if name == "digits":
+        return [*lines, "  built in: needs no --data-root"]
+    return [*lines, f"  layout: {LAYOUTS.get(name, LAYOUT)}", f"  for example: --dataset {name} --data-root ROOT"]
+
+
+def _threat(role: str) -> list[str]:
+    threat = THREATS[role]
+    return [f"  auxiliary data: {threat.auxiliary}", f"  capabilities: {', '.join(sorted(threat.capabilities))}"]
