@@ -33,7 +33,7 @@ from fdgpriv.view import SeenRound, spaced
 from ._batchnorm import BATCH_SIZE, batches_seen, image_mean_squares, mean_squares, normalise_as_one_batch, revealed
 from ._membership import ModelOutputs, log_odds, unions
 
-_MAX_GRADIENT_ENTRIES = 2**25  # of all gradients that are computed at once
+_MAX_GRADIENT_ENTRIES = 2**23  # of all gradients that are computed at once: 32 MiB, which a processor's cache holds
 _ARTIFACT_BATCH_SIZE = 256  # artifacts that are compared at once
 _MAX_COMPARED_ENTRIES = 2**19  # of the compared parameters: in a larger network, the last ones
 _RIDGE = 0.1  # times the number of candidates, of the regression on other clients' scores
@@ -108,8 +108,9 @@ class RoundImages:
         batch_size = max(1, _MAX_GRADIENT_ENTRIES // updates.shape[1])
         for images, labels in zip(self.images.split(batch_size), self.labels.split(batch_size), strict=True):
             by_name = gradients(compared, images, labels)
-            per_image = torch.cat([by_name[name].flatten(1) for name in compared], dim=1)
-            alignments.append((nn.functional.normalize(per_image.to(device), dim=1) @ updates.T).cpu())
+            per_image = torch.cat([by_name[name].flatten(1) for name in compared], dim=1).to(device)
+            lengths = torch.linalg.vector_norm(per_image, dim=1, keepdim=True).clamp_min(_MIN_DEVIATION)
+            alignments.append((per_image @ updates.T / lengths).cpu())
         return torch.cat(alignments).nan_to_num(0.0, 0.0, 0.0)
 
     @cached_property
@@ -186,14 +187,13 @@ def _unmixed(sent: Sent) -> Iterator[Artifact]:
 
 
 def unexplained(scores: Tensor, others: Tensor) -> Tensor:
-    """Residual (N,), of mean 0, of a client's scores (N,) after ridge regression on other clients' scores (O, N)."""
-    scale = scores.double().std(correction=0).clamp_min(_MIN_DEVIATION)
+    """Residual (..., N), of mean 0, of a client's scores (..., N) after ridge regression on other clients' (..., O, N)."""
+    scale = scores.double().std(-1, correction=0, keepdim=True).clamp_min(_MIN_DEVIATION)
     residual, references = _standardised(scores), _standardised(others)
-    if len(references):
-        gram = references @ references.T + _RIDGE * references.shape[1] * torch.eye(
-            len(references), dtype=torch.float64
-        )
-        residual = residual - torch.linalg.solve(gram, references @ residual) @ references
+    if count := references.shape[-2]:
+        penalty = _RIDGE * references.shape[-1] * torch.eye(count, dtype=torch.float64)
+        coefficients = torch.linalg.solve(references @ references.mT + penalty, references @ residual[..., None])
+        residual = residual - (coefficients.mT @ references).squeeze(-2)
     return residual * scale
 
 
@@ -329,16 +329,18 @@ class Projections:
 
     images: RoundImages
     whitened: Mapping[str, Tensor]
-    _projected: dict[Hashable, dict[str, Tensor]] = field(default_factory=dict, init=False)
+    _projected: dict[Hashable, Tensor] = field(default_factory=dict, init=False)
 
-    def of(self, sent: Sent) -> dict[str, Tensor]:
-        """By BatchNorm layer, the inner product (N,) of the artifact's statistics with each candidate."""
+    def of(self, sent: Sent) -> Tensor:
+        """(L, N): by BatchNorm layer, the inner product of the artifact's statistics with each candidate."""
         key = identity(sent)
         if key not in self._projected:
-            statistics = self.images.revealed(sent)
-            self._projected[key] = {
-                name: self.whitened[name] @ moments for name, moments in statistics.items() if name in self.whitened
-            }
+            layers = [
+                self.whitened[name] @ moments
+                for name, moments in self.images.revealed(sent).items()
+                if name in self.whitened
+            ]
+            self._projected[key] = torch.stack(layers) if layers else torch.empty(0)
         return self._projected[key]
 
 
@@ -355,19 +357,16 @@ class _RoundArtifacts:
         return _standardised(unexplained(aligned[0], aligned[1:]))
 
     def statistics(self, projections: Projections) -> Tensor | float:
-        """(N,): log-likelihood ratios of the candidates by statistics, over layers; 0 where none are revealed."""
-        of_clients = [projections.of(sent) for sent in (self.observed, *self.others)]
-        of_layers = [self._ratios([layers[name] for layers in of_clients]) for name in of_clients[0]]
-        return torch.stack(of_layers).sum(0) if of_layers else 0.0
+        """(N,): log-likelihood ratios of the candidates by statistics, over layers; 0 where none are revealed.
 
-    def _ratios(self, projected: Sequence[Tensor]) -> Tensor:
-        """(N,): log-likelihood ratios by one layer, from the projections (N,) of every client, the observed client first.
-
-        Divided by their mean square, so that layers and rounds in which clients differ for other reasons than their images
-        count less.
+        Those of a layer are divided by their mean square, so that layers and rounds in which clients differ for other reasons
+        than their images count less.
         """
-        differences = torch.stack(list(projected))
-        if len(differences) > 1:
-            differences = differences - differences[1:].mean(0)
-        residual = unexplained(differences[0], differences[1:])
-        return residual / residual.square().mean().clamp_min(_MIN_DEVIATION)
+        observed = projections.of(self.observed)
+        if not len(observed):
+            return 0.0
+        others = [projections.of(sent) for sent in self.others]
+        references = torch.stack(others, dim=1) if others else observed[:, None][:, :0]
+        center = references.mean(1) if others else torch.zeros_like(observed)
+        residual = unexplained(observed - center, references - center[:, None])
+        return (residual / residual.square().mean(-1, keepdim=True).clamp_min(_MIN_DEVIATION)).sum(0)

@@ -9,6 +9,7 @@ The deviation of a client's shares from the clients' mean remains, with noise th
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
 from typing import NamedTuple, Self
 
 import torch
@@ -24,6 +25,7 @@ from fdgpriv.tasks.label_shares import as_shares
 from fdgpriv.utils.seeds import generator
 from fdgpriv.view import SeenRound
 
+from ._batchnorm import batches_seen
 from ._inversion import bias_change
 from ._simulation import ALPHAS, skewed
 
@@ -71,10 +73,25 @@ class _BiasGrowth:
         """(K,): standardised growth of the observed client, shortened to the longest growth of the others: training on images
         that no client trained on changes a model more.
         """
-        growth = _growth(self.seen.simulator, self.seen.artifact, self.seen.received_model)
-        standardised = (growth - self.mean) / self.spread
+        standardised = (self.observed_growth - self.mean) / self.spread
         longest = max(float(other.norm()) for other in self.others.values())
         return standardised * min(1.0, longest / max(_TINY, float(standardised.norm())))
+
+    @property
+    def observed_growth(self) -> Tensor:
+        """(K,): growth of the observed client."""
+        return _growth(self.seen.simulator, self.seen.artifact, self.seen.received_model)
+
+    @property
+    def steps_differ(self) -> bool:
+        """Whether the observed client took another number of training steps than the others' median, as far as counted."""
+        seen = self.seen
+        assert seen.received_model is not None
+        observed = batches_seen(seen.artifact.tensors(), seen.received_model.state)
+        others = [
+            batches_seen(artifact.tensors(), seen.received_models[name].state) for name, artifact in seen.others.items()
+        ]
+        return observed != median(others)
 
 
 class _GrowthOnShares(NamedTuple):
@@ -97,13 +114,15 @@ class _GrowthOnShares(NamedTuple):
     clients: int
 
     @classmethod
-    def of(cls, adversary: Adversary, seen: SeenRound, count: int) -> Self:
+    def of(cls, adversary: Adversary, seen: SeenRound, count: int, size: int) -> Self:
+        """Simulates `count` clients of `size` images in this round."""
         received = list({id(seen.received_models[name]): seen.received_models[name] for name in seen.others}.values())
         growths, shares = [], []
         for turn in range(count):
             model = received[turn % len(received)]
-            key = (_simulate_growth, seen.number, turn, model)
-            growth, client_shares = adversary.cache.get(key, partial(_simulate_growth, adversary, seen, turn, model))
+            key = (_simulate_growth, seen.number, turn, model, size)
+            simulate = partial(_simulate_growth, adversary, seen, turn, model, size)
+            growth, client_shares = adversary.cache.get(key, simulate)
             growths.append(growth)
             shares.append(client_shares)
         growth_rows, share_rows = torch.stack(growths).double(), torch.stack(shares).double()
@@ -118,11 +137,26 @@ class _GrowthOnShares(NamedTuple):
             slope, clear, (share_rows.mean(0) - growth_rows.mean(0) / max(slope, _TINY)).float(), spread, noise, count
         )
 
+    def shrunk_shares(self, growth: Tensor, mean: Tensor, spread: float) -> Tensor | None:
+        """(K,): label shares by the growth of one client, shrunk to the clients' mean; None where growth tells nothing.
 
-def _simulate_growth(adversary: Adversary, seen: SeenRound, turn: int, model: ModelState) -> tuple[Tensor, Tensor]:
-    """Growth (K,) and label shares (K,) of a client that is simulated in this round and received this model."""
+        Args:
+            growth: (K,), of a client of the simulated number of images.
+            mean: (K,) shares of the clients.
+            spread: Root mean square of the clients' shares minus their mean.
+        """
+        if not self.clear:
+            return None
+        error = (self.noise / self.slope) ** 2 * (1 + 1 / self.clients)
+        return mean + spread**2 / max(_TINY, spread**2 + error) * (self.level + growth / self.slope - mean)
+
+
+def _simulate_growth(
+    adversary: Adversary, seen: SeenRound, turn: int, model: ModelState, size: int
+) -> tuple[Tensor, Tensor]:
+    """Growth (K,) and label shares (K,) of a client of `size` images, simulated in this round from this model."""
     rng, domain = generator(adversary.seed, 61, seen.number, turn), adversary.domains[turn % len(adversary.domains)]
-    index = skewed(domain, adversary.classes, adversary.typical, ALPHAS[turn % len(ALPHAS)], rng)
+    index = skewed(domain, adversary.classes, size, ALPHAS[turn % len(ALPHAS)], rng)
     artifact = adversary.simulate(domain.images, domain.labels, index, rng, model, simulator=seen.simulator)
     return _growth(seen.simulator, artifact, model), domain.labels[index].bincount(minlength=adversary.classes) / len(
         index
@@ -149,6 +183,8 @@ def centred_shares(adversary: Adversary, observation: Observation, count: int) -
     difference of the clients' mean shares from equal shares.
     Rounds in which clients differ by far more than simulated clients are left out: they trained in another way (LSI's
     clients pretrain before the first round).
+    The growth of a client that took more or fewer steps than the others is no deviation from theirs: of it the earliest
+    round is read alone, by simulated clients of its number of images.
 
     Args:
         adversary: The adversary with its view of all rounds.
@@ -160,12 +196,17 @@ def centred_shares(adversary: Adversary, observation: Observation, count: int) -
         earliest = next((growth for growth in rounds if growth.seen.whole), None)
         if earliest is None:
             return None
-        calibration = _GrowthOnShares.of(adversary, earliest.seen, count)
+        calibration = _GrowthOnShares.of(adversary, earliest.seen, count, adversary.typical)
         if earliest.spread <= _MAX_RELATIVE_SPREAD * calibration.spread:
             break
         rounds = [growth for growth in rounds if growth.seen.number > earliest.seen.number]
     if not calibration.clear:
         return None
+    mean = _mean_shares(earliest, calibration)
+    if earliest.steps_differ:
+        of_its_size = _GrowthOnShares.of(adversary, earliest.seen, count, observation.n_images)
+        shares = of_its_size.shrunk_shares(earliest.observed_growth, mean, earliest.spread / calibration.slope)
+        return None if shares is None else as_shares(shares[None], torch.tensor([observation.n_images]))[0]
     if len(rounds) > 1:
         weights = _weights(
             _agreement(rounds), sum(growth.seen.number < earliest.seen.number + _EARLY_ROUNDS for growth in rounds)
@@ -173,7 +214,7 @@ def centred_shares(adversary: Adversary, observation: Observation, count: int) -
     else:
         weights = torch.tensor([min(1.0, max(_MIN_RELIABILITY, 1 - (calibration.noise / earliest.spread) ** 2))])
     deviation = (weights[:, None] * torch.stack([growth.observed for growth in rounds])).sum(0)
-    shares = _mean_shares(earliest, calibration) + deviation * earliest.spread / calibration.slope
+    shares = mean + deviation * earliest.spread / calibration.slope
     return as_shares(shares[None], torch.tensor([observation.n_images]))[0]
 
 

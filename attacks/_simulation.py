@@ -4,6 +4,7 @@ Where BatchNorm's batch statistics normalise the features, an image's style depe
 adversary does not have those images; it normalises by public images of a domain instead (`frames`).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -48,9 +49,9 @@ class Vectors:
         return (inputs - center) / spread
 
     def nearest_sizes(self, n_images: Tensor) -> Tensor:
-        """(N,): the simulated sizes nearest to these numbers of images (N,)."""
+        """(N,): the simulated sizes nearest in ratio to these numbers of images (N,)."""
         simulated_sizes = self.sizes.unique()
-        nearest: Tensor = simulated_sizes[(n_images[:, None] - simulated_sizes[None, :]).abs().argmin(1)]
+        nearest: Tensor = simulated_sizes[(n_images[:, None] / simulated_sizes[None, :]).log().abs().argmin(1)]
         return nearest
 
 
@@ -268,15 +269,18 @@ def simulated(
 
 
 def skewed(domain: Domain, classes: int, size: int, alpha: float, rng: torch.Generator) -> Tensor:
-    """Indices of at most `size` images of a domain, in label shares drawn from a Dirichlet of this concentration."""
+    """Indices of `size` images of a domain, in label shares drawn from a Dirichlet of this concentration.
+
+    Where the domain has fewer images they are drawn with replacement, so that a simulated client trains as many steps.
+    """
     draws = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
     skew = torch.from_numpy(draws.dirichlet([alpha] * classes)).float() + 1e-9
-    return torch.multinomial(skew[domain.labels], min(size, len(domain)), generator=rng)
+    return torch.multinomial(skew[domain.labels], size, replacement=size > len(domain), generator=rng)
 
 
 def nearest_size(adversary: Adversary, observation: Observation) -> int:
-    """Of the sizes that the adversary simulates, the nearest to the number of images of an observation."""
-    return min(sorted(set(adversary.sizes)), key=lambda size: abs(size - observation.n_images))
+    """Of the sizes that the adversary simulates, the nearest in ratio to the number of images of an observation."""
+    return min(sorted(set(adversary.sizes)), key=lambda size: abs(math.log(size / observation.n_images)))
 
 
 def simulated_by_domain(adversary: Adversary, per_size: int, received: ReceivedModels) -> tuple[Vectors, Tensor]:

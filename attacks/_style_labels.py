@@ -285,9 +285,9 @@ class StyleReading:
         centers = torch.from_numpy(clustering.cluster_centers_).double()
         nearest = int((observed - centers).square().sum(1).argmin())
         peers = torch.cat([torch.tensor([True]), labels == nearest])
-        spread = others[labels == nearest].var(0) + _LEAST
-        if float(((observed - centers[nearest]).square() / spread).median()) > _NEAR:
-            peers[1:] = False
+        distances = (observed - centers[nearest]).square()
+        if int(peers.sum()) < 3 or float((distances / (others[peers[1:]].var(0) + _LEAST)).median()) > _NEAR:
+            peers[1:] = False  # a cluster of a single style has no variance
         return peers
 
     def _within(self, styles: Sequence[Tensor], peers: Tensor) -> Tensor:

@@ -33,6 +33,7 @@ class LinearSimulator(TrainingSimulator):
 
     slope: float = 0.3
     noise: float = 0.03
+    images_per_step: int = 0  # 0: each client takes one step, whatever their number of images
 
     last_layer: ClassVar[tuple[str, ...]] = ("head.bias",)  # type: ignore[assignment]
 
@@ -42,7 +43,9 @@ class LinearSimulator(TrainingSimulator):
 
     def simulate(self, held: ClientImages, index: Tensor, rng: torch.Generator, **_: Any) -> Artifact:
         shares = held.labels[index].bincount(minlength=CLASSES) / len(index)
-        state = ModelState(client="server", round=self.round, state={"head.bias": self.grown(shares, rng)})
+        steps = len(index) // self.images_per_step if self.images_per_step else 1
+        tensors = {"head.bias": steps * self.grown(shares, rng), "bn.num_batches_tracked": torch.tensor(steps)}
+        state = ModelState(client="server", round=self.round, state=tensors)
         assert held.received_model is not None
         return state if self.kind == ModelState.kind else ModelUpdate.between(held.received_model, state)
 
@@ -71,7 +74,8 @@ def world(kind: str = "model_state", rarer: float = 1.0, **settings: float) -> W
     weights = torch.ones(CLASSES)
     weights[0] = rarer
     labels = torch.multinomial(weights, CLIENTS * IMAGES, replacement=True, generator=rng).view(CLIENTS, IMAGES)
-    received = [ModelState(client="server", round=r, state={"head.bias": torch.zeros(CLASSES)}) for r in range(ROUNDS)]
+    start = {"head.bias": torch.zeros(CLASSES), "bn.num_batches_tracked": torch.tensor(0)}
+    received = [ModelState(client="server", round=r, state=start) for r in range(ROUNDS)]
     names = [f"sender-{i}" for i in range(CLIENTS)]
     rounds = []
     for simulator, model in zip(simulators, received, strict=True):
@@ -125,6 +129,21 @@ def test_what_grows_alike_for_all_clients_is_taken_away() -> None:
 def test_the_mean_of_the_clients_is_told_where_it_is_far_from_equal() -> None:
     rare = world(rarer=0.05, noise=0.01)
     assert rare.error() < 0.2 * equal(rare.shares)
+
+
+def test_fewer_steps_than_other_clients() -> None:
+    linear = world(noise=0.002, images_per_step=10)
+    adversary, observation, rng = linear.adversary, linear.observations[0], torch.Generator().manual_seed(1)
+    simulator, model = adversary.simulator(LinearSimulator), observation.received_model
+    assert model is not None
+    labels = torch.randint(CLASSES, (12,), generator=rng)
+    earlier = {
+        r: Earlier(Deferred(lambda r=r: replace(simulator, round=r).simulate(ClientImages(labels, labels, model), torch.arange(12), rng)), model)  # type: ignore[misc]
+        for r in observation.earlier
+    }  # fmt: skip
+    fewer = replace(observation, sent=earlier[0].shared.sent, n_images=12, earlier=earlier)
+    predicted = last_layer.centred_shares(adversary, fewer, SIMULATED)
+    assert float((predicted - labels.bincount(minlength=CLASSES) / 12).abs().sum()) < 0.1
 
 
 def test_where_labels_move_nothing_there_is_no_prediction() -> None:
