@@ -1,6 +1,7 @@
 """Label shares from last layers: centred, of all rounds, shrunk by their reliability, and nothing where nothing is told."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -137,10 +138,12 @@ def test_fewer_steps_than_other_clients() -> None:
     simulator, model = adversary.simulator(LinearSimulator), observation.received_model
     assert model is not None
     labels = torch.randint(CLASSES, (12,), generator=rng)
-    earlier = {
-        r: Earlier(Deferred(lambda r=r: replace(simulator, round=r).simulate(ClientImages(labels, labels, model), torch.arange(12), rng)), model)  # type: ignore[misc]
-        for r in observation.earlier
-    }  # fmt: skip
+
+    def shared(r: int) -> Artifact:
+        of_round = replace(simulator, round=r)
+        return of_round.simulate(ClientImages(labels, labels, model), torch.arange(12), rng)
+
+    earlier = {r: Earlier(Deferred(partial(shared, r)), model) for r in observation.earlier}
     fewer = replace(observation, sent=earlier[0].shared.sent, n_images=12, earlier=earlier)
     predicted = last_layer.centred_shares(adversary, fewer, SIMULATED)
     assert float((predicted - labels.bincount(minlength=CLASSES) / 12).abs().sum()) < 0.1
