@@ -9,7 +9,6 @@ The deviation of a client's shares from the clients' mean remains, with noise th
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from statistics import median
 from typing import NamedTuple, Self
 
 import torch
@@ -25,7 +24,6 @@ from fdgpriv.tasks.label_shares import as_shares
 from fdgpriv.utils.seeds import generator
 from fdgpriv.view import SeenRound
 
-from ._batchnorm import batches_seen
 from ._inversion import bias_change
 from ._simulation import ALPHAS, skewed
 
@@ -81,17 +79,6 @@ class _BiasGrowth:
     def observed_growth(self) -> Tensor:
         """(K,): growth of the observed client."""
         return _growth(self.seen.simulator, self.seen.artifact, self.seen.received_model)
-
-    @property
-    def steps_differ(self) -> bool:
-        """Whether the observed client took another number of training steps than the others' median, as far as counted."""
-        seen = self.seen
-        assert seen.received_model is not None
-        observed = batches_seen(seen.artifact.tensors(), seen.received_model.state)
-        others = [
-            batches_seen(artifact.tensors(), seen.received_models[name].state) for name, artifact in seen.others.items()
-        ]
-        return observed != median(others)
 
 
 class _GrowthOnShares(NamedTuple):
@@ -203,7 +190,7 @@ def centred_shares(adversary: Adversary, observation: Observation, count: int) -
     if not calibration.clear:
         return None
     mean = _mean_shares(earliest, calibration)
-    if earliest.steps_differ:
+    if _takes_other_steps(adversary, earliest.seen.simulator, observation.n_images):
         of_its_size = _GrowthOnShares.of(adversary, earliest.seen, count, observation.n_images)
         shares = of_its_size.shrunk_shares(earliest.observed_growth, mean, earliest.spread / calibration.slope)
         return None if shares is None else as_shares(shares[None], torch.tensor([observation.n_images]))[0]
@@ -216,6 +203,13 @@ def centred_shares(adversary: Adversary, observation: Observation, count: int) -
     deviation = (weights[:, None] * torch.stack([growth.observed for growth in rounds])).sum(0)
     shares = mean + deviation * earliest.spread / calibration.slope
     return as_shares(shares[None], torch.tensor([observation.n_images]))[0]
+
+
+def _takes_other_steps(adversary: Adversary, simulator: Simulator, n_images: int) -> bool:
+    """Whether a client with this many images takes another number of training steps than a typical client."""
+    if not isinstance(simulator, TrainingSimulator):
+        return False
+    return simulator.plain.steps(n_images) != simulator.plain.steps(adversary.typical)
 
 
 def _mean_shares(earliest: _BiasGrowth, calibration: _GrowthOnShares) -> Tensor:

@@ -38,15 +38,18 @@ class LinearSimulator(TrainingSimulator):
 
     last_layer: ClassVar[tuple[str, ...]] = ("head.bias",)  # type: ignore[assignment]
 
+    @property
+    def plain(self) -> Any:
+        return SimpleNamespace(steps=lambda n: n // self.images_per_step if self.images_per_step else 1)
+
     def grown(self, shares: Tensor, rng: torch.Generator) -> Tensor:
         drift = torch.randn(CLASSES, generator=torch.Generator().manual_seed(self.round))
         return drift + self.slope * shares + self.noise * torch.randn(CLASSES, generator=rng)
 
     def simulate(self, held: ClientImages, index: Tensor, rng: torch.Generator, **_: Any) -> Artifact:
         shares = held.labels[index].bincount(minlength=CLASSES) / len(index)
-        steps = len(index) // self.images_per_step if self.images_per_step else 1
-        tensors = {"head.bias": steps * self.grown(shares, rng), "bn.num_batches_tracked": torch.tensor(steps)}
-        state = ModelState(client="server", round=self.round, state=tensors)
+        growth = self.plain.steps(len(index)) * self.grown(shares, rng)
+        state = ModelState(client="server", round=self.round, state={"head.bias": growth})
         assert held.received_model is not None
         return state if self.kind == ModelState.kind else ModelUpdate.between(held.received_model, state)
 
@@ -75,8 +78,7 @@ def world(kind: str = "model_state", rarer: float = 1.0, **settings: float) -> W
     weights = torch.ones(CLASSES)
     weights[0] = rarer
     labels = torch.multinomial(weights, CLIENTS * IMAGES, replacement=True, generator=rng).view(CLIENTS, IMAGES)
-    start = {"head.bias": torch.zeros(CLASSES), "bn.num_batches_tracked": torch.tensor(0)}
-    received = [ModelState(client="server", round=r, state=start) for r in range(ROUNDS)]
+    received = [ModelState(client="server", round=r, state={"head.bias": torch.zeros(CLASSES)}) for r in range(ROUNDS)]
     names = [f"sender-{i}" for i in range(CLIENTS)]
     rounds = []
     for simulator, model in zip(simulators, received, strict=True):
