@@ -1,4 +1,4 @@
-"""Prints the claims of finished runs as a table, one column for each results.json, as docs/results.md has it.
+"""Prints the claims of finished runs as a table, one column for each results.json, as docs/results/claims.md has it.
 
     python examples/claims_table.py out/stablefdg/results.json out/ccst/results.json
 
