@@ -18,7 +18,6 @@ from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import BatchNormStatistics, ClassifierHead, ModelState, ModelUpdate
 from fdgpriv.attack import Attack, GroupSizes
 from fdgpriv.data.dataset import Domain
-from fdgpriv.simulation.artifact_series import ArtifactSeries
 from fdgpriv.simulation.bn_statistics import StatisticsSimulator
 from fdgpriv.simulation.simulator import Simulator
 from fdgpriv.simulation.training import TrainingSimulator
@@ -37,10 +36,10 @@ _TINY = 1e-12
 class ClassMeanRegression(Attack):
     """The domain's mean image, moved by the inferred label shares and by the first BatchNorm layer's statistics.
 
-    Labels are those that `label_histogram` infers, the domain is told by a discriminant from the same simulated
-    artifacts. What the other clients' statistics of the round differ from those of public images by more than their
-    images let them is noise of training. A head tells of labels alone, and so does an artifact that no others are seen
-    beside.
+    Labels are those that `label_histogram` infers. The domain is the client's where the adversary knows it; else a
+    discriminant tells it from the same simulated artifacts. What the other clients' statistics of the round differ from
+    those of public images by more than their images let them is noise of training. A head tells of labels alone, and so
+    does an artifact that no others are seen beside, or a model whose client received one of its own.
 
     Attributes:
         penalty: Of the regression on statistics, in squared lengths of an image's statistics with their noise.
@@ -62,11 +61,6 @@ class ClassMeanRegression(Attack):
     expensive_simulations: TwoOrMore = 32
     last_layer_simulations: TwoOrMore = 24
 
-    def inapplicable(self, series: ArtifactSeries[Simulator]) -> str | None:
-        if series.own_models:
-            return "the domain is not told reliably where clients receive models of their own, nor how its classes look"
-        return None
-
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Tensor:
         labels = LabelHistogram(
             expensive_simulations=self.expensive_simulations, last_layer_simulations=self.last_layer_simulations
@@ -76,6 +70,10 @@ class ClassMeanRegression(Attack):
         simulated, domains = simulated_by_domain(adversary, self.expensive_simulations, received)
         n_images = torch.tensor([observation.n_images for observation in observations])
         weights = probe(simulated, domains, adversary.vectors(observations), n_images, len(adversary.domains)).exp()
+        names = [domain.name for domain in adversary.domains]
+        for row, observation in zip(weights, observations, strict=True):
+            if (domain := adversary.domain_of(observation)) in names:
+                row.zero_()[names.index(domain)] = 1.0
         predicted = []
         for observation, of_observation, weight in zip(observations, shares, weights, strict=True):
             reader = _Reader(adversary, observation.received_model, (simulated, domains), self.penalty)

@@ -47,6 +47,7 @@ class Observation:
         received_model: The model that its sender received in that round, if the artifact depends on it.
         earlier: By round, what the sender shared before; read it by `Adversary.view`.
         asked, sender: Pseudonyms of the client that is asked about, and of the one whose artifact this is.
+        domain: The domain of the client that is asked about; None if it is the secret. Read it by `Adversary.domain_of`.
     """
 
     sent: Sent
@@ -57,6 +58,7 @@ class Observation:
     earlier: Mapping[int, Earlier] = field(default_factory=dict)
     asked: str = ""
     sender: str = ""
+    domain: str | None = None
 
     @property
     def artifact(self) -> Artifact:
@@ -178,6 +180,10 @@ class Adversary:
             (auxiliary_domain.images for auxiliary_domain in self.domains if auxiliary_domain.name == domain),
             self.public_images[0],
         )
+
+    def domain_of(self, observation: Observation) -> str | None:
+        """The domain of the client that is asked about, where the threat model knows it and it is not the secret."""
+        return observation.domain if Capability.KNOWS_DOMAIN in self.threat.capabilities else None
 
     @property
     def public_shares(self) -> Tensor:

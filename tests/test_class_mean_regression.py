@@ -1,5 +1,7 @@
 """Class mean regression: the average look from labels and the first layer's statistics, against slower and blind ones."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,10 @@ from sklearn.linear_model import Ridge
 from torch import Tensor, nn
 
 from fdgpriv.evaluation.scoring import evaluate_trials
-from fdgpriv.threat import threat
+from fdgpriv.tasks.average_look import AverageLook
+from fdgpriv.tasks.domain_label import DomainLabel
+from fdgpriv.tasks.task import Task
+from fdgpriv.threat import Capability, ThreatModel, threat
 from fdgpriv.utils.seeds import generator
 
 MODELS = "model_state"
@@ -140,3 +145,17 @@ def test_a_model_tells_of_the_average_look_and_another_client_s_does_not(
     monkeypatch.setattr(ClassMeans, "of_labels", blind)
     monkeypatch.setattr(class_mean_regression._Reader, "statistics", lambda self, artifact: None)
     assert mean(scored(evaluator, (None,))[None], "attack") > mean(whole, "attack")  # and statistics do
+
+
+def test_who_knows_the_domain(evaluator: Evaluator) -> None:
+    """An adversary that knows domains is told them, but not where they are the secret."""
+    server = threat("server")
+    unaware = replace(server, capabilities=server.capabilities - {Capability.KNOWS_DOMAIN})
+
+    def told(who: ThreatModel, task: Task) -> set[bool]:
+        (asked,) = evaluator.adversaries(evaluator.series(MODELS), who, (None,), task)
+        sources, observed = asked.adversary.sources, [(t.truth, t.by_role["attack"][0]) for t in asked.trials]
+        return {asked.adversary.domain_of(scored.observation) == sources[truth.domain] for truth, scored in observed}
+
+    assert told(server, AverageLook()) == {True}
+    assert told(server, DomainLabel()) == told(unaware, AverageLook()) == {False}

@@ -20,6 +20,7 @@ class TrialNeeds(NamedTuple):
         contributions: Ground truth contains each image's contribution to the artifact.
         many_singles: More artifacts of one image are evaluated where that is cheap.
         mean_image: Ground truth contains the mean image.
+        hidden_domain: The domains of artifacts are hidden from adversaries that otherwise know them.
         hidden_names: The senders of the last round are hidden, so that adversaries cannot look them up.
     """
 
@@ -29,6 +30,7 @@ class TrialNeeds(NamedTuple):
     many_singles: bool = False
     hidden_names: bool = False
     mean_image: bool = False
+    hidden_domain: bool = False
 
     @classmethod
     def of(cls, task: Task | None) -> "TrialNeeds":
@@ -42,6 +44,7 @@ class TrialNeeds(NamedTuple):
             task.many_singles,
             task.hides_names,
             task.needs_mean_image or any(implied.needs_mean_image for implied in task.implied),
+            task.hides_domain,
         )
 
 

@@ -279,6 +279,7 @@ class TrialLayout:
             },
             self.pseudonym(series.client),
             self.pseudonym(whose) if isinstance(other, ImageGroup) else "",
+            None if self.needs.hidden_domain else self.population.sources[self.population.main_domain(series.client)],
         )
 
     def _n_images(self, client: str) -> int:

@@ -22,6 +22,7 @@ class DomainLabel(Task):
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
     perfect = 1.0
     relevant = 0.2
+    hides_domain = True
     scopes: ClassVar[tuple[str, ...]] = ("domain",)
 
     def forms(self, adversary: Adversary, truth: GroundTruth) -> tuple[Form, ...]:

@@ -87,6 +87,7 @@ class Task(ABC):
         hides_size: Whether the number of images of an artifact is the secret, so that observations hide it.
         draws_images: Whether predictions are images, which are shown in the report and have bounds of their own.
         needs_contributions: Whether ground truth must contain each image's contribution to the artifact.
+        hides_domain: Whether the domain of an artifact is the secret, so that observations hide it.
         hides_names: Whether the sender of an artifact of the last round is the secret, so that views hide it.
         needs_mean_image: Whether ground truth must contain the mean of the images behind the artifact.
         many_singles: Whether the score of one image says little, so that more of them are evaluated where that is cheap.
@@ -107,6 +108,7 @@ class Task(ABC):
     hides_size: ClassVar[bool] = False
     draws_images: ClassVar[bool] = False
     needs_contributions: ClassVar[bool] = False
+    hides_domain: ClassVar[bool] = False
     hides_names: ClassVar[bool] = False
     needs_mean_image: ClassVar[bool] = False
     many_singles: ClassVar[bool] = False
