@@ -2,21 +2,36 @@
 
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fdgpriv._version import __version__
 
-__all__ = ["__version__", "record", "run_audit"]
+if TYPE_CHECKING:
+    from fdgpriv.api import run_audit
+    from fdgpriv.audit_results import AuditResults as Results
+    from fdgpriv.federation.recording import record
+
+__all__ = ["Results", "__version__", "record", "run_audit"]
+
+_LAZY = {  # module and name: importing them imports torch, which takes seconds
+    "Results": ("fdgpriv.audit_results", "AuditResults"),
+    "record": ("fdgpriv.federation.recording", "record"),
+    "run_audit": ("fdgpriv.api", "run_audit"),
+}
 
 _ROOT = Path(__file__).resolve().parent.parent
 if (_ROOT / "pyproject.toml").is_file():  # source checkout: attacks/, defenses/, methods/ and reports/ are siblings
     __path__.append(str(_ROOT))
 
 
-_MODULES = {"record": "fdgpriv.federation.recording", "run_audit": "fdgpriv.api"}  # imported when first used
-
-
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(import_module(_MODULES[name]), name)
+    if name in _LAZY:
+        module, attribute = _LAZY[name]
+        return getattr(import_module(module), attribute)
     raise AttributeError(f"module 'fdgpriv' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(
+        {*__all__, *(name for name in globals() if name not in ("Any", "Path", "TYPE_CHECKING", "import_module"))}
+    )

@@ -1,82 +1,151 @@
 """Python interface of the audit: `run_audit` for scripts, `audit` for the command line."""
 
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from tempfile import TemporaryDirectory, mkdtemp
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+from weakref import finalize
 
 from fdgpriv.attack import Attack
+from fdgpriv.audit_results import AuditResults
 from fdgpriv.cli.options import Options
 from fdgpriv.config import AuditConfig
 from fdgpriv.defense import Defense
 from fdgpriv.dry_run import dry_run
 from fdgpriv.method import Method
-from fdgpriv.registry import Role, check_field
+from fdgpriv.registry import Role
 from fdgpriv.report import Report
 from fdgpriv.results.finding import Results
 from fdgpriv.runner import Runner
 from fdgpriv.utils import run_folder
 from fdgpriv.utils.arithmetic import fixed_arithmetic
 from fdgpriv.utils.console import ProgressLog
-from fdgpriv.utils.defaults import METHOD
+from fdgpriv.utils.defaults import METHOD, Bug
+from fdgpriv.utils.drawing import Figure, save_figure
 from fdgpriv.utils.failures import Failed, attempt, refused
 from fdgpriv.utils.fields import kinds
 from fdgpriv.utils.file_names import check_files, slug
 from fdgpriv.utils.files import write_text
 from fdgpriv.utils.memory import reuse_freed
+from fdgpriv.utils.suggestions import suggesting
 
-_OWN = ("methods", "attacks", "defenses", "seeds")  # arguments of `run_audit` by themselves
+_PARTS = ("methods", "attacks", "defenses", "seeds")  # fields of Options that run_audit takes in other forms
+
+P = TypeVar("P", bound=Role)
+OneOrMore: TypeAlias = str | P | Sequence[str | P]
 
 
+@suggesting
 def run_audit(
-    method: str | Method | Sequence[str | Method] = METHOD,
+    method: OneOrMore[Method] = METHOD,
     *,
-    attacks: str | Attack | Sequence[str | Attack] = "all",
-    defenses: str | Defense | Sequence[str | Defense] = "none",
+    methods: OneOrMore[Method] | None = None,
+    attacks: OneOrMore[Attack] = "all",
+    defenses: OneOrMore[Defense] = "none",
     seeds: int | Sequence[int] = 0,
+    dataset: str = "digits",
+    data_root: Path | str | None = None,
+    image_size: int | None = None,
+    images: int | None = None,
+    auxiliary: int | None = None,
+    units_per_domain: int | None = None,
+    targets: str | Sequence[str] = (),
+    preset: str = "default",
+    clients: int | None = None,
+    partition: str | None = None,
+    held_out: float | None = None,
+    settings: Mapping[str, object] = MappingProxyType({}),
+    threats: str | Sequence[str] = (),
+    device: str = "auto",
+    backbone: str | None = None,
+    weights: Path | str | None = None,
+    keep: str = "last",
+    inject_bug: Bug | None = None,
+    figures: str | Sequence[str] = (),
+    jobs: int = 1,
+    crossed: bool = False,
     out: Path | str | None = None,
     resume: bool = False,
     progress: bool = False,
-    **options: Any,
-) -> Results:
+) -> AuditResults:
     """Trains federations, attacks the shared artifacts and evaluates the leaks, as ``python -m fdgpriv.audit`` does.
 
     Parts are specifications as on the command line (``"gan:steps=30"``) or instances, also of user-defined classes.
 
     Args:
         method: One or several; one run each.
+        methods: The same as `method`; only one of the two may be given.
         attacks: One or several, ``"all"``, or ``"none"`` to train only.
         defenses: One or several; one run each.
         seeds: One or several; one run each.
-        out: A new folder for transcript, scores, figures and reports; None to store nothing.
+        dataset: A name of ``fdgpriv audit --help``; all but ``digits`` need `data_root`.
+        data_root: The folder of the dataset.
+        image_size: Side of a folder dataset's images, in pixels.
+        images: At most so many images of each domain train and are attacked; the others serve attacks.
+        auxiliary: Number of images of each domain that adversaries hold.
+        units_per_domain: Number of clients and shadow clients of each domain to aim at.
+        targets: Unseen domains, one run each, or ``"all"``; empty for the dataset's default.
+        preset: ``"quick"``, ``"default"``, ``"thorough"`` or ``"paper"``.
+        clients: Number of clients.
+        partition: ``"single"``, ``"dirichlet:A"``, ``"heterogeneity:L"`` or ``"domains:D"``.
+        held_out: Share in (0, 1) of each client's images that is held out for validation.
+        settings: Fields of every method, by name.
+        threats: Roles of adversaries; empty for all.
+        device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
+        backbone: The network.
+        weights: Folder or file of pretrained weights.
+        keep: Which model states the transcript keeps.
+        inject_bug: A deliberate error in the noise of defenses, which must show as a violation.
+        figures: Formats in which the figures for a paper are written into `out`: ``"pdf"``, ``"png"``, ``"svg"``.
+        jobs: Runs at a time, each in a process.
+        crossed: Also score every client's artifact read as every other client's.
+        out: A new folder for transcript, scores, figures and reports. None keeps score tables and pictures as long as the
+            results live, and nothing after that.
         resume: Continue the run in `out`.
         progress: Print progress on stderr.
-        options: Any other field of `fdgpriv.cli.options.Options`: ``preset="quick"``, ``targets="scan"``, ... Paths may be
-            text, and one target or threat model stands for itself.
 
     Raises:
         ValueError: An option is invalid.
+        TypeError: There is no such option.
+
+    Example:
+        >>> results = fdgpriv.run_audit("stablefdg", preset="quick", attacks=["domain_inference"])  # doctest: +SKIP
     """
-    audit_options = Options(
-        methods=_specs(method),
+    arguments = locals()  # by name, as given
+    if methods is not None and method != METHOD:
+        raise ValueError(f"run_audit: want method or methods, got both: {method!r} and {methods!r}")
+    options = Options(
+        methods=_specs(method if methods is None else methods),
         attacks=_specs(attacks),
         defenses=_specs(defenses),
         seeds=(seeds,) if isinstance(seeds, int) else tuple(seeds),
-        **_read(options),
+        **_read({name: arguments[name] for name in kinds(Options) if name not in _PARTS}),
     )
     if out is not None:
-        return audit(audit_options, Path(out), resume=resume, progress=progress).results
-    if resume:
-        raise ValueError("resume: want out, the folder to continue in")
+        return audit(options, Path(out), resume=resume, progress=progress).results
+    for argument, value in (("resume", resume), ("figures", figures)):
+        if value:
+            raise ValueError(f"{argument}: want out, the folder of the run, with it")
     with TemporaryDirectory() as folder:
-        return audit(audit_options, Path(folder) / "run", progress=progress).results
+        return _without_folder(audit(options, Path(folder) / "run", progress=progress).results)
+
+
+def _without_folder(results: AuditResults) -> AuditResults:
+    """The results with copies of their score tables and pictures, which are removed with the results."""
+    folder = Path(mkdtemp(prefix="fdgpriv-"))
+    copied = AuditResults.of(results, folder)
+    finalize(copied, shutil.rmtree, folder, ignore_errors=True)
+    results.save(folder)
+    return copied
 
 
 class Audited(NamedTuple):
     """The results of an audit, its folder, and one line for each report that could not be written."""
 
-    results: Results
+    results: AuditResults
     out: Path
     unwritten: list[str]
 
@@ -119,8 +188,8 @@ def audit(
                     log.say(f"{spec}: {advice}")
             for note in notes:
                 log.say(note)
-            results = runner.run(command)
-            paths, unwritten = write(results, out)
+            results = AuditResults.of(runner.run(command), out)
+            paths, unwritten = write(results, out, config.figures)
         log.say(f"wrote {', '.join(str(path) for path in paths)}")
     return Audited(results, out, unwritten)
 
@@ -132,27 +201,41 @@ class Written(NamedTuple):
     failures: list[str]
 
 
-def write(results: Results, out: Path) -> Written:
-    """Writes results.json and every report, each atomically; the failure of one report leaves out only that one."""
+def write(results: Results, out: Path, figure_formats: Sequence[str] = ()) -> Written:
+    """Writes results.json, every report, and every figure in these formats, each atomically.
+
+    The failure of a report or a figure leaves out only that one.
+    """
     results.save(out)
-    found = Written([out / "results.json"], [])
-    for name in Report.names():
-        path = attempt(partial(_write_report, name, results, out))
-        if isinstance(path, Failed):
-            found.failures.append(f"report {name}: {path.line}")
+    written = Written([out / "results.json"], [])
+    reports = {name: attempt(partial(_write_report, name, results, out)) for name in Report.names()}
+    outcomes = {f"report {name}": outcome for name, outcome in reports.items()}
+    for name, draw in AuditResults.of(results, out).figures().items() if figure_formats else ():
+        outcomes[f"figure {name}"] = attempt(partial(_write_figure, draw, out / "figures" / name, figure_formats))
+    for name, paths in outcomes.items():
+        if isinstance(paths, Failed):
+            written.failures.append(f"{name}: {paths.line}")
         else:
-            found.paths.append(path)
-    return found
+            written.paths.extend(paths)
+    return written
 
 
-def _write_report(name: str, results: Results, out: Path) -> Path:
+def _write_figure(draw: Callable[[], Figure], path: Path, formats: Sequence[str]) -> list[Path]:
+    """Draws a figure and writes it as `path` with the suffix of each format."""
+    figure, paths = draw(), [path.with_suffix(f".{name}") for name in formats]
+    for file in paths:
+        save_figure(figure, file)
+    return paths
+
+
+def _write_report(name: str, results: Results, out: Path) -> list[Path]:
     report = Report.named(name)()
     path = out / report.filename
     text = report.render(results, out)
     if not isinstance(text, str):
         raise TypeError(f"want {name}.render to return text, got {type(text).__name__}")
     write_text(path, text)
-    return path
+    return [path]
 
 
 def _specs(parts: str | Role | Sequence[str | Role]) -> tuple[str, ...]:
@@ -164,12 +247,10 @@ def _read(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options with text in place of paths and single names converted; settings are checked with the methods'.
 
     Raises:
-        ValueError: There is no such option, or its value is of another type.
+        ValueError: A value is of another type.
     """
-    known = {name: kind for name, kind in kinds(Options).items() if name not in _OWN}
-    for name in options:
-        check_field("run_audit", name, known)
-    return {name: one if name == "settings" else known[name].read(one, name) for name, one in options.items()}
+    types = kinds(Options)
+    return {name: value if name == "settings" else types[name].read(value, name) for name, value in options.items()}
 
 
 def _folder_name(config: AuditConfig) -> str:

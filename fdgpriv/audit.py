@@ -17,7 +17,7 @@ from fdgpriv.models.names import BACKBONES, TIMM
 from fdgpriv.registry import names_in
 from fdgpriv.threat import THREATS
 from fdgpriv.utils import run_folder
-from fdgpriv.utils.defaults import BUGS, EXAMPLES
+from fdgpriv.utils.defaults import BUGS, EXAMPLES, FIGURE_FORMATS
 from fdgpriv.utils.file_names import check_current_folder, check_name
 from fdgpriv.utils.files import DISK_FULL
 from fdgpriv.utils.streams import lenient
@@ -75,6 +75,7 @@ def parser() -> Parser:
     g.add_argument("--device", metavar="NAME", help=", ".join(DEVICES))
     g.add_argument("--keep", metavar="WHICH", help=f"model states in the transcript: {', '.join(KEEP)}")
     g.add_argument("--out", type=Path, metavar="DIR", help="a new folder; runs/... by default")
+    g.add_argument("--figures", nargs="+", metavar="FORMAT", help=f"figures for a paper: {', '.join(FIGURE_FORMATS)}")
     g.add_argument("--resume", action="store_true", help="continue the run in --out")
     g.add_argument("--list", nargs="*", metavar="NAME", help="list all parts; or the settings of these")
     return p

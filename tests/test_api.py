@@ -1,17 +1,23 @@
 """From Python: `run_audit` does what the command line does, with parts of one's own too."""
 
+import gc
+import inspect
 import runpy
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pytest
 import torch
+from _results import results as made_up_results
 from conftest import audits_of, shortened
 
 import fdgpriv
+from fdgpriv.api import Audited
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import StyleDraft
+from fdgpriv.audit_results import AuditResults
+from fdgpriv.cli.options import Options
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import Defense, Guarantee
 from fdgpriv.results.finding import Results
@@ -46,8 +52,17 @@ def test_a_part_of_one_s_own_is_audited_and_nothing_is_left_on_disk(digits: Data
     assert {row["attack"] for row in rows} == {"domain_inference"}
     assert len(rows) == sum(len(found.leakage) or 1 for run in results.runs for found in run.attacks)
     assert all(row["value"] is None or row["low"] <= row["value"] <= row["high"] for row in rows)
+    evaluations = results.to_pandas().evaluations
+    assert set(evaluations["defense"]) == {"none", "doubling:factor=3.0"}
     results.save(tmp_path)
     assert Results.load(tmp_path / "results.json") == results
+    assert fdgpriv.Results.load(str(tmp_path)).to_pandas().evaluations.equals(evaluations)
+    folder = results.folder
+    assert folder is not None
+    assert folder.is_dir()
+    del results
+    gc.collect()
+    assert not folder.exists()
 
 
 def test_a_folder_holds_what_the_command_line_leaves_there(digits: Dataset, tmp_path: Path) -> None:
@@ -67,14 +82,34 @@ def test_a_folder_holds_what_the_command_line_leaves_there(digits: Dataset, tmp_
         ({"resume": True}, "resume: want out"),
         ({"defenses": [Doubling(), Doubling()]}, "--defense: want each value once"),
         ({"dataset": "pacs", "data_root": "no/where"}, "--data-root: want the folder of pacs, got no/where"),
-        ({"target": "scan"}, "run_audit: want a field of .*got 'target'; did you mean 'targets'"),
+        ({"target": "scan"}, "run_audit: want an argument of .*got 'target'; did you mean 'targets'"),
         ({"clients": "many"}, "clients: want a whole number or none, got 'many'"),
-        ({"seed": 1}, "run_audit: want a field of"),
+        ({"seed": 1}, "run_audit: want an argument of .*got 'seed'; did you mean 'seeds'"),
+        ({"method": "stabelfdg"}, ".*got 'stabelfdg'; did you mean 'stablefdg'"),
+        ({"method": "fedavg", "methods": "lsi"}, "run_audit: want method or methods, got both: 'fedavg' and 'lsi'"),
+        ({"figures": "pdf"}, "figures: want out"),
+        ({"figures": "gif", "out": "runs/none"}, "--figures: want one of pdf, png, svg; got 'gif'"),
     ],
 )
 def test_what_cannot_be_asked_is_one_line(asked: dict[str, object], told: str) -> None:
-    with pytest.raises(ValueError, match=f"^{told}[^\n]*$"):
+    with pytest.raises((ValueError, TypeError), match=f"^{told}[^\n]*$"):
         fdgpriv.run_audit(**asked)  # type: ignore[arg-type]
+
+
+def test_the_defaults_are_the_command_line_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def record(options: Options, out: Path, **settings: bool) -> Audited:
+        asked.append(options)
+        return Audited(AuditResults.of(made_up_results(), out), out, [])
+
+    monkeypatch.setattr("fdgpriv.api.audit", record)
+    fdgpriv.run_audit(out="runs/none")
+    fdgpriv.run_audit(methods=["fedavg"], out="runs/none")
+    assert asked == [Options(), Options(methods=("fedavg",))]
+    parameters = inspect.signature(fdgpriv.run_audit).parameters
+    assert {field.name for field in fields(Options)} <= set(parameters)
+    assert inspect.Parameter.VAR_KEYWORD not in {parameter.kind for parameter in parameters.values()}
 
 
 def test_text_stands_for_paths_and_one_name_for_several(digits: Dataset, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from fdgpriv.results import finding
 from fdgpriv.results.attack_finding import AttackFinding, CurvePoint, Leakage
 from fdgpriv.results.finding import Results, schema_text
 from fdgpriv.results.question import Question
+from fdgpriv.results.records import by_matrix_cell, by_run
 from fdgpriv.results.run import Privacy, Run, RunFigure
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.statistics.questions import Verdict
@@ -332,7 +333,7 @@ def test_a_save_that_fails_leaves_the_old_file_whole(tmp_path: Path, monkeypatch
 
 def test_the_matrix_has_the_worst_verdict_of_each_place() -> None:
     made_up = results(seeds=2)
-    rows = made_up.matrix()
+    rows = by_matrix_cell(made_up.runs)
     asked = [(run, question) for run in made_up.runs for question in run.questions]
     key = ("method", "target", "seed", "defense", "adversary", "artifact", "secret")
     assert len({tuple(one[name] for name in key) for one in rows}) == len(rows)
@@ -352,7 +353,7 @@ def test_the_matrix_has_the_worst_verdict_of_each_place() -> None:
 
 def test_the_frontier_has_a_row_for_each_run() -> None:
     made_up = results(seeds=2)
-    rows = made_up.frontier()
+    rows = by_run(made_up.runs)
     assert [(one["defense"], one["seed"]) for one in rows] == [(run.defense, run.seed) for run in made_up.runs]
     for found, run in zip(rows, made_up.runs, strict=True):
         assert found["epsilon_proved"] == run.privacy.epsilon_proved

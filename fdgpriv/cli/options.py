@@ -12,7 +12,7 @@ from fdgpriv.federation.setup import KEEP, PARTITIONS, Setup, partition_named
 from fdgpriv.models.names import BACKBONES, check_backbone
 from fdgpriv.registry import JOIN, names_in, split
 from fdgpriv.threat import THREATS, threat
-from fdgpriv.utils.defaults import BUGS, METHOD, Bug
+from fdgpriv.utils.defaults import BUGS, FIGURE_FORMATS, METHOD, Bug
 from fdgpriv.utils.file_names import slug
 from fdgpriv.utils.suggestions import did_you_mean, same_name
 
@@ -51,6 +51,7 @@ class Options:
         device: auto, cpu or cuda.
         keep: The transcript's keep rule.
         inject_bug: A deliberate error in the noise of every defense that proves an epsilon, which must show as a violation.
+        figures: Formats in which the figures for a paper are drawn as well.
         jobs: Number of processes, each of which works on one run at a time.
         crossed: Also score every client's artifact read as every other client's, which the self test needs.
     """
@@ -77,6 +78,7 @@ class Options:
     weights: Path | None = None
     keep: str = "last"
     inject_bug: Bug | None = None
+    figures: tuple[str, ...] = ()
     jobs: int = 1
     crossed: bool = False
 
@@ -87,6 +89,7 @@ class Options:
             "preset": _spelled(self.preset, PRESETS),
             "device": _spelled(self.device, DEVICES),
             "keep": _spelled(self.keep, KEEP),
+            "figures": tuple(_spelled(name, FIGURE_FORMATS) for name in self.figures),
             "threats": tuple(_spelled(role, THREATS) for role in self.threats),
             "methods": tuple(_spelled_spec(spec, "methods", ALL) for spec in self.methods),
             "attacks": tuple(_spelled_spec(spec, "attacks", (*ALL, *NONE)) for spec in self.attacks),
@@ -122,6 +125,8 @@ class Options:
         check_choice("--device", self.device, DEVICES)
         if self.backbone is not None:
             check_backbone(self.backbone)
+        for name in self.figures:
+            check_choice("--figures", name, FIGURE_FORMATS)
         if self.inject_bug is not None:
             check_choice("--inject-bug", self.inject_bug, BUGS)
         if self.partition is not None:
@@ -139,6 +144,7 @@ class Options:
         once("--seed", self.seeds)
         once("--threat", self.threats)
         once("--target", self.targets)
+        once("--figures", self.figures)
         for option, specs in (
             ("--defense", self.defenses),
             ("--method", self.method_specs),
@@ -217,6 +223,7 @@ OPTIONS = {  # by the name of the parsed value
     "inject_bug": "--inject-bug",
     "seeds": "--seed",
     "engine": "--engine",
+    "figures": "--figures",
     "jobs": "--jobs",
     "device": "--device",
     "backbone": "--backbone",

@@ -10,7 +10,7 @@ from typing import Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from fdgpriv.results.records import FlatRow, by_attack, by_matrix_cell, by_run
+from fdgpriv.results.records import FlatRow, by_attack
 from fdgpriv.results.run import AskedQuestion, Run
 from fdgpriv.utils.files import read_bytes, write_text
 from fdgpriv.utils.records import Amount, Entry, Json, Text, Word, one_line
@@ -89,14 +89,6 @@ class Results(Entry):
         """One flat row for each attack of each run and each scope: who, on what, its metric with interval, and its test."""
         return by_attack(self.runs)
 
-    def matrix(self) -> list[FlatRow]:
-        """One flat row for each run, adversary, artifact and secret, with the worst verdict of its scopes."""
-        return by_matrix_cell(self.runs)
-
-    def frontier(self) -> list[FlatRow]:
-        """One flat row for each run: accuracy on the unseen domain, proved epsilon, verdicts and leakage by secret."""
-        return by_run(self.runs)
-
     def questions(self) -> list[AskedQuestion]:
         """Every question of every run, with the run it belongs to."""
         return [
@@ -110,7 +102,7 @@ class Results(Entry):
         write_text(path / "results.json" if path.is_dir() else path, self.text())
 
     @classmethod
-    def load(cls, path: Path) -> "Results":
+    def load(cls, path: Path) -> Self:
         """Reads a file written by `save`; raises a one-line ValueError if it violates the schema."""
         data = read_bytes(path, LARGEST_FILE)
         try:

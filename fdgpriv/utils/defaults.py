@@ -6,6 +6,7 @@ METHOD = "stablefdg"  # the method audited by default
 BASELINE = "fedavg"  # the method that accuracies are compared with
 Bug = Literal["half-noise", "wrong-sensitivity"]  # deliberate errors in a defense's noise (--inject-bug)
 BUGS: tuple[str, ...] = get_args(Bug)
+FIGURE_FORMATS = ("pdf", "png", "svg")  # of the figures for a paper (--figures)
 EPSILON_DRAWS = 100_000  # T, per world, of the self test's epsilon checks
 EXAMPLES = f"""examples:
   fdgpriv audit --method {METHOD} --preset quick --out runs/first

@@ -1,7 +1,13 @@
 """Finds the known name that a given one stands for: equal but for case, or the most similar."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from functools import wraps
+from inspect import signature
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def same_name(name: str, known: Iterable[str]) -> str | None:
@@ -30,3 +36,18 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def _letters(name: str) -> str:
     """What counts of a name."""
     return name.lower().replace("_", "").replace("-", "")
+
+
+def suggesting(function: Callable[P, T]) -> Callable[P, T]:
+    """The function, whose error about an unknown argument suggests a known one."""
+    known = list(signature(function).parameters)
+
+    @wraps(function)
+    def checked(*args: P.args, **arguments: P.kwargs) -> T:
+        for name in arguments:
+            if name not in known:
+                wanted = f"want an argument of {', '.join(known)}"
+                raise TypeError(f"{function.__name__}: {wanted}; got {name!r}{did_you_mean(name, known)}")
+        return function(*args, **arguments)
+
+    return checked
