@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fdgpriv import data
 from fdgpriv.cli.command_line import BadUsage, Parser, once, say
 from fdgpriv.cli.listing import listing
-from fdgpriv.cli.options import DEVICES, ENGINES, PRESETS, Options, check_choice, check_effects, settings
+from fdgpriv.cli.options import DEVICES, ENGINES, PRESETS, Options, check_effects, settings
 from fdgpriv.cli.utf8 import restart_in_utf8
 from fdgpriv.federation.setup import KEEP
 from fdgpriv.models.names import BACKBONES, TIMM
@@ -126,7 +126,6 @@ def _say(text: str) -> None:
 
 
 def _audit(given: dict[str, Any], command: str) -> int:
-    check_choice("--engine", given.get("engine", ENGINES[0]), ENGINES)
     options = _options(given)
     options.check()
     from fdgpriv.api import audit

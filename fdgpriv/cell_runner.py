@@ -30,13 +30,12 @@ from fdgpriv.results.ledger import ledger
 from fdgpriv.results.run import ArtifactRow, ImageCount, Images
 from fdgpriv.results.score_tables import RunKey, ScoreTables
 from fdgpriv.threat import ThreatModel, threat
-from fdgpriv.training import Cell, Trained, thin, train
+from fdgpriv.training import Cell, Trained, reloaded, thin, train
 from fdgpriv.utils.arithmetic import fixed_arithmetic, whole_precision
 from fdgpriv.utils.console import ProgressLog
 from fdgpriv.utils.failures import Failed, attempt
-from fdgpriv.utils.memory import much_freed_returned, release_memory, reuse_freed
+from fdgpriv.utils.memory import much_freed_returned, release_memory
 from fdgpriv.utils.seeds import generator
-from fdgpriv.utils.warnings_filter import never_errors
 from fdgpriv.verdicts.attack_scores import AttackScores, to_tables
 
 _PENDING = "interrupted before it"
@@ -226,19 +225,12 @@ def in_process(
     """In a process of its own: the function that returns a cell's results, None where Ctrl-C came before its training ended.
 
     Args:
-        parts: Classes to register.
+        parts, sha256: As of `reloaded`.
         config, out, workers: As of the Runner.
-        sha256: Of the dataset; a ValueError if it has changed since the run started.
         say: Prints a line.
     """
-    for part in parts:
-        part.register()
-    never_errors()
-    reuse_freed()
     log = ProgressLog(to=say)
-    dataset, config = config.load(log)
-    if dataset.sha256 != sha256:
-        raise ValueError(f"the images or labels of {dataset.name} changed during the run; start it again")
+    dataset, config = reloaded(parts, config, sha256, log)
     runner = CellRunner(config, dataset, out, log, workers)
 
     @fixed_arithmetic()

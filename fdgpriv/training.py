@@ -9,9 +9,12 @@ import hashlib
 import json
 import shutil
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import isfinite
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from pydantic import Field, TypeAdapter
@@ -22,12 +25,14 @@ from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import defended
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.federation.checkpoint import Checkpoints
+from fdgpriv.federation.engine import Engine
 from fdgpriv.federation.local_engine import LocalEngine
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import MANIFEST, TENSORS, VIEWS, Transcript
 from fdgpriv.federation.upload import ClientFailed
 from fdgpriv.federation.wire import Diverged, Wire
 from fdgpriv.method import Method
+from fdgpriv.registry import Role, registered
 from fdgpriv.results.rounds import RoundEvaluation, accuracies
 from fdgpriv.results.selection import chosen
 from fdgpriv.results.utility import personal_utility, utility
@@ -35,8 +40,13 @@ from fdgpriv.results.utility_finding import PersonalUtility, RoundUtility, Utili
 from fdgpriv.utils.checksum import check_files, digest, read_json, write_json, write_tensors
 from fdgpriv.utils.console import ProgressLog
 from fdgpriv.utils.file_names import slug
+from fdgpriv.utils.memory import reuse_freed
 from fdgpriv.utils.records import Amount, Entry, Text
 from fdgpriv.utils.seeds import generator
+from fdgpriv.utils.warnings_filter import never_errors
+
+if TYPE_CHECKING:  # it needs an extra
+    from fdgpriv.federation.flower_clients import ClientWorld
 
 MODEL = "model.safetensors"
 _THIN = "thinned"  # the folder that a thinned transcript lies in until it is complete
@@ -120,7 +130,9 @@ def train(
         cell.folder, population, method.rounds, method.personal, own_statistics, evaluation_model, progress
     )
     checkpoints = Checkpoints(folder, _described(config, method, dataset, cell, population))
-    engine = LocalEngine(workers, observer.on_round, observer.on_answer, checkpoints, observer)
+    engine = _engine(config, dataset, cell, workers)
+    engine.on_round, engine.on_answer = observer.on_round, observer.on_answer
+    engine.checkpoints, engine.observer = checkpoints, observer
     task = observer.task
     try:
         model = engine.run(method, federation, population.clients, wire).to(federation.device)
@@ -156,6 +168,46 @@ def train(
     write_json(file, trained.model_dump_json().encode())
     checkpoints.remove()
     return trained, evaluator(wire.transcript)
+
+
+def _engine(config: AuditConfig, dataset: Dataset, cell: Cell, workers: int) -> Engine:
+    if config.engine == "local":
+        return LocalEngine(workers)
+    from fdgpriv.federation.flower_engine import SimulationEngine  # needs an extra
+
+    return SimulationEngine(workers, build=partial(client_world, registered(), config, dataset.sha256, cell))
+
+
+def client_world(parts: Sequence[type[Role]], config: AuditConfig, sha256: str | None, cell: Cell) -> "ClientWorld":
+    """In a client's process: what it knows of the federation of `cell`; arguments as of `reloaded`."""
+    from fdgpriv.federation.flower_clients import ClientWorld
+
+    dataset, config = reloaded(parts, config, sha256)
+    population = config.populate(dataset, cell.method, cell.target, cell.seed)
+    federation = config.federation(dataset, list(population.clients), cell.seed, cell.method)
+    method, defense = defended(config.method(cell.method), cell.defense, config.inject_bug)
+    return ClientWorld(method, federation, population.clients, defense)
+
+
+def reloaded(
+    parts: Sequence[type[Role]], config: AuditConfig, sha256: str | None, log: ProgressLog | None = None
+) -> tuple[Dataset, AuditConfig]:
+    """In a process of its own: the dataset and the configuration of a run that another process started.
+
+    Args:
+        parts: Classes to register.
+        config: Of the run.
+        sha256: Of the dataset; a ValueError if it has changed since the run started.
+        log: Prints progress.
+    """
+    for part in parts:
+        part.register()
+    never_errors()
+    reuse_freed()
+    dataset, config = config.load(log)
+    if dataset.sha256 != sha256:
+        raise ValueError(f"the images or labels of {dataset.name} changed during the run; start it again")
+    return dataset, config
 
 
 def thin(out: Path, cell: Cell, transcript: Transcript, keep: str) -> None:
@@ -213,6 +265,7 @@ def _described(
         "bug": str(config.inject_bug),
         "setup": json.dumps(setup),
         "keep": config.keep,
+        "engine": config.engine,
         "device": config.device,
         "labels": hashlib.sha256(
             b"".join(data.labels.numpy().tobytes() for data in population.clients.values())

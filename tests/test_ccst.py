@@ -15,6 +15,7 @@ import pytest
 import torch
 from conftest import Fitted
 from factories import SURE, equal, federation, finite, fitted_once, held, network, refused, seeded, small
+from factories_wire import up as over_wire
 from safetensors.torch import save_file
 from scipy import stats
 from torch import Tensor, nn
@@ -438,7 +439,7 @@ def test_styles_and_bank_weigh_what_they_weigh_in_the_paper(
     for name in names:
         client: Any = method.client(world, data[name], seeded(1))
         message = client.style(wire.down(name, ask.verb, ask.messages[name]))
-        answers[name] = wire.up(name, ask.verb, message, seeded(2))
+        answers[name] = over_wire(wire, name, ask.verb, message, seeded(2))
     ask = server.send(answers)
     for name in names:
         assert len(wire.down(name, ask.verb, ask.messages[name])) == down // 4096

@@ -304,7 +304,7 @@ def test_a_failing_method_or_defense_leaves_the_other_runs(tmp_path: Path, capsy
     assert code == 1
     assert failed["fedavg", "none"] is None
     assert "'str' object has no attribute" in str(failed["confused", "none"])
-    assert "(local_engine.py, line " in str(failed["confused", "none"])
+    assert "(engine.py, line " in str(failed["confused", "none"])
     assert "want 1 model_state, got 0" in str(failed["fedavg", "other_kind"])
     assert "failed in fit of round 0: ZeroDivisionError" in str(failed["fedavg", "refusing"])
     assert "5 of 6 runs failed" in printed.err

@@ -21,7 +21,7 @@ from fdgpriv.artifacts.statistics import ClientEmbedding
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import ClientData, Dataset
 from fdgpriv.federation.federation import Federation
-from fdgpriv.federation.local_engine import stream
+from fdgpriv.federation.participant import stream
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.federation.wire import Diverged
 from fdgpriv.method import Method

@@ -22,7 +22,7 @@ from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import Defense
 from fdgpriv.federation.federation import Federation
-from fdgpriv.federation.local_engine import stream
+from fdgpriv.federation.participant import stream
 from fdgpriv.federation.partition import populate
 from fdgpriv.simulation.artifact_series import ArtifactSeries
 from fdgpriv.simulation.importance import ImportanceSimulator

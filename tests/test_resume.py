@@ -76,15 +76,15 @@ class Answers:
 
     def __init__(self, patch: pytest.MonkeyPatch, most: int) -> None:
         self.count = 0
-        whole = Wire._leaving
+        receive = Wire._check
 
-        def leaving(wire: Wire, *given: Any) -> Any:
+        def killed(wire: Wire, *given: Any) -> Any:
             if self.count == most:
                 raise Killed
             self.count += 1
-            return whole(wire, *given)
+            return receive(wire, *given)
 
-        patch.setattr(Wire, "_leaving", leaving)
+        patch.setattr(Wire, "_check", killed)
 
 
 def trained(

@@ -13,6 +13,7 @@ import torch
 from conftest import fit
 from factories import network, run_afresh, seeded, small
 from factories_core import draft, model_state, sample_count, style
+from factories_wire import collect, up
 from scipy import stats
 from torch import nn
 
@@ -178,7 +179,8 @@ def test_statistics_are_summed_with_the_weights_that_the_method_gives_them() -> 
 def test_shuffled_answers_are_all_there_under_other_names() -> None:
     wire = Wire(dict.fromkeys(NAMES, 5), Defense.parse("shuffle"))
     wire.masks = seeded(2)
-    answers = wire.collect(
+    answers = collect(
+        wire,
         Request("style", {name: [] for name in NAMES}),
         {name: [draft(client=name, round=0, scale=i + 1.0)] for i, name in enumerate(NAMES)},
         {name: seeded(0) for name in NAMES},
@@ -200,7 +202,7 @@ def shared_styles(defense: str, sizes: Mapping[str, int]) -> Wire:
     wire = Wire(sizes, Defense.parse(defense))
     asked = Request("style", {name: [] for name in sizes})
     styles = {name: [style(name, 0, mean=torch.arange(4.0) + 10 * i)] for i, name in enumerate(sizes)}
-    wire.collect(asked, styles, {name: seeded(0) for name in sizes})
+    collect(wire, asked, styles, {name: seeded(0) for name in sizes})
     return wire
 
 
@@ -221,7 +223,7 @@ def test_a_client_receives_the_median_of_all_styles_and_its_own() -> None:
 def test_clients_below_the_threshold_withhold_their_statistics_only() -> None:
     wire = shared_styles("min_clients:samples=5", {"a": 9, "b": 4, "c": 5})
     assert [record.origin for record in wire.transcript.records] == ["a", "c"]
-    kept = wire.up("b", "fit", [model_state("b"), sample_count("b")], seeded(0))
+    kept = up(wire, "b", "fit", [model_state("b"), sample_count("b")], seeded(0))
     assert [artifact.kind for artifact in kept] == ["model_state", "sample_count"]
     few = shared_styles("min_clients:samples=5,clients=3", {"a": 9, "b": 4, "c": 5})
     with pytest.raises(ValueError, match=r"min_clients.clients: want at least 3 that shared, got 2"):
@@ -391,7 +393,7 @@ def test_a_network_without_batchnorm_has_nothing_to_keep(defense: str) -> None:
 def test_a_client_may_not_withhold_what_no_defense_withholds() -> None:
     wire = Wire({"a": 9}, Defense.parse("min_clients:samples=5"))
     with pytest.raises(ClientFailed, match="want 1 style_statistics, got 0"):
-        wire.up("a", "style", [], seeded(0), 0, [ExpectedArtifact(style("a"))])
+        up(wire, "a", "style", [], seeded(0), 0, [ExpectedArtifact(style("a"))])
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 import torch
 from conftest import Fitted, fit
 from factories_core import draft, model_state, style
+from factories_wire import up
 from torch import nn
 
 from fdgpriv.artifacts.artifact import PEER, SERVER, Artifact, Message
@@ -17,7 +18,8 @@ from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import ClientData, Dataset
 from fdgpriv.defense import Defense, Guarantee
 from fdgpriv.federation.federation import Federation
-from fdgpriv.federation.local_engine import LocalEngine, stream
+from fdgpriv.federation.local_engine import LocalEngine
+from fdgpriv.federation.participant import stream
 from fdgpriv.federation.partition import populate
 from fdgpriv.federation.request import Request, Server
 from fdgpriv.federation.upload import ClientFailed
@@ -46,7 +48,7 @@ class Doubling(Defense):
 
 def test_what_a_client_shares_arrives_defended_and_is_recorded_defended(rng: torch.Generator) -> None:
     between = wire(Doubling())
-    (style, model) = between.up("a", "fit", [draft(client="a"), model_state("a")], rng)
+    (style, model) = up(between, "a", "fit", [draft(client="a"), model_state("a")], rng)
     assert isinstance(style, StyleStatistics)
     assert torch.equal(style.mean, 2 * draft(client="a").finish().mean)
     assert torch.equal(model.tensors()["weight"], 2 * model_state().state["weight"])
@@ -66,7 +68,7 @@ def test_only_artifacts_cross(lazy: object, rng: torch.Generator) -> None:
     with pytest.raises(
         ClientFailed, match=f"^a failed in style: want an artifact on the wire, got {type(lazy).__name__}"
     ):
-        between.up("a", "style", [draft(client="a")], rng)
+        up(between, "a", "style", [draft(client="a")], rng)
     with pytest.raises(TypeError, match=f"want an artifact on the wire, got {type(lazy).__name__}"):
         between.down("a", "fit", [lazy])  # type: ignore[list-item]
     assert between.transcript.records == []
@@ -89,12 +91,12 @@ def test_the_sender_of_a_passed_on_artifact_is_not_named() -> None:
 def test_what_is_not_finite_stops_the_run_and_says_who_and_what(bad: float, rng: torch.Generator) -> None:
     between = wire()
     with pytest.raises(Diverged, match=r"^b sent a model_state in round 4 whose w is not finite"):
-        between.up("b", "fit", [model_state("b", 4, w=torch.tensor([1, bad]))], rng)
+        up(between, "b", "fit", [model_state("b", 4, w=torch.tensor([1, bad]))], rng)
     with pytest.raises(Diverged, match=r"^server sent a model_state in round 2 whose w is not finite"):
         between.down("a", "fit", [model_state(SERVER, 2, w=torch.tensor([1, bad]))])
     broken = replace(draft(client="c", round=1), mean=torch.full((5, 3), bad))
     with pytest.raises(Diverged, match=r"^c sent a style_statistics in round 1 whose mean"):
-        between.up("c", "style", [broken], rng)
+        up(between, "c", "style", [broken], rng)
     assert between.transcript.records == []
     assert len(str(Diverged("x")).splitlines()) == 1
 
@@ -102,7 +104,7 @@ def test_what_is_not_finite_stops_the_run_and_says_who_and_what(bad: float, rng:
 def test_a_record_tells_what_it_weighs_and_who_stands_behind_it(rng: torch.Generator) -> None:
     between = wire()
     between.down("a", "style", [model_state(SERVER)])
-    between.up("a", "style", [draft(client="a"), draft(client="a", granularity="image")], rng)
+    up(between, "a", "style", [draft(client="a"), draft(client="a", granularity="image")], rng)
     between.down("b", "fit", [draft(client="a").finish()])
     whole, style, image, passed = between.transcript.records
     assert (whole.kind, whole.verb, whole.round, whole.level, whole.layer) == ("model_state", "style", 0, "group", None)
@@ -119,9 +121,9 @@ def test_a_record_tells_what_it_weighs_and_who_stands_behind_it(rng: torch.Gener
 def test_behind_the_global_model_stand_those_who_trained_it(rng: torch.Generator) -> None:
     """Not who only shared a style, as in StableFDG's released code, which asks only some for models."""
     between = wire()
-    between.up("c", "style", [draft(client="c")], rng)
+    up(between, "c", "style", [draft(client="c")], rng)
     for client, granularity in (("a", (10, 1)), ("b", (35, 2))):
-        between.up(client, "fit", [model_state(client)], rng)
+        up(between, client, "fit", [model_state(client)], rng)
         between.down("c", "fit", [model_state(SERVER, 1)])
         record = between.transcript.records[-1]
         assert (record.samples, record.clients) == granularity
@@ -130,8 +132,8 @@ def test_behind_the_global_model_stand_those_who_trained_it(rng: torch.Generator
 def test_behind_an_interpolation_style_stand_those_who_shared_styles(rng: torch.Generator) -> None:
     between, tensor = wire(), torch.ones(4)
     for client in ("c", "a"):
-        between.up(client, "style", [style(client)], rng)
-    between.up("b", "fit", [model_state("b")], rng)
+        up(between, client, "style", [style(client)], rng)
+    up(between, "b", "fit", [model_state("b")], rng)
     made = InterpolationStyle(client=SERVER, round=0, mean=tensor, std=tensor, at="layer1", rule="paper")
     between.down("b", "adopt", [made])
     record = between.transcript.records[-1]

@@ -13,6 +13,7 @@ from fdgpriv.models.names import BACKBONES, check_backbone
 from fdgpriv.registry import JOIN, names_in, split
 from fdgpriv.threat import THREATS, threat
 from fdgpriv.utils.defaults import BUGS, FIGURE_FORMATS, METHOD, Bug
+from fdgpriv.utils.extras import check_installed
 from fdgpriv.utils.file_names import slug
 from fdgpriv.utils.suggestions import did_you_mean, same_name
 
@@ -26,7 +27,7 @@ SETUPS = {  # defaults; the command line and, with the preset paper, the method'
 LEAST_IMAGES = 20  # of a domain: some are held out, and some are public
 ALL, NONE = ("all",), ("none",)
 DEVICES = ("auto", "cpu", "cuda")
-ENGINES = ("local",)
+ENGINES = ("local", "flower")
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ class Options:
         preset, settings: For all methods.
         device: auto, cpu or cuda.
         keep: The transcript's keep rule.
+        engine: What carries messages between server and clients: local, in one process; flower, over Flower's simulation.
+            Results are the same.
         inject_bug: A deliberate error in the noise of every defense that proves an epsilon, which must show as a violation.
         figures: Formats in which the figures for a paper are drawn as well.
         jobs: Number of processes, each of which works on one run at a time.
@@ -77,6 +80,7 @@ class Options:
     backbone: str | None = None
     weights: Path | None = None
     keep: str = "last"
+    engine: str = "local"
     inject_bug: Bug | None = None
     figures: tuple[str, ...] = ()
     jobs: int = 1
@@ -123,6 +127,10 @@ class Options:
         check_choice("--dataset", self.dataset, data.names())
         check_choice("--keep", self.keep, KEEP)
         check_choice("--device", self.device, DEVICES)
+        check_choice("--engine", self.engine, ENGINES)
+        if self.engine == "flower":
+            for package in ("flwr", "ray"):
+                check_installed(package, "flower", "--engine flower")
         if self.backbone is not None:
             check_backbone(self.backbone)
         for name in self.figures:

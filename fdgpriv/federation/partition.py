@@ -142,7 +142,7 @@ def populate(
     local = {}
     for i in range(clients):
         parts = [domain.take(by_client[i]) for domain, by_client in zip(private, assignment, strict=True)]
-        local[f"client-{i:02d}"] = _client_data(f"client-{i:02d}", parts, dataset, held_out, rng)
+        local[f"client-{i:02d}"] = client_data(f"client-{i:02d}", parts, dataset, held_out, rng)
     names = list(local)
     single_domain = all(sum(len(by_client[i]) > 0 for by_client in assignment) == 1 for i in range(clients))
     for d, domain in enumerate(public if attacked else ()):
@@ -152,7 +152,7 @@ def populate(
         for part in shadow_parts:
             name = f"shadow-{len(local) - clients:02d}"
             parts = [part if other == d else part.part(0, 0) for other in range(len(sources))]
-            local[name] = _client_data(name, parts, dataset, held_out, rng)
+            local[name] = client_data(name, parts, dataset, held_out, rng)
     return Population(
         dataset=dataset,
         target=unseen,
@@ -166,7 +166,7 @@ def populate(
     )
 
 
-def _client_data(
+def client_data(
     name: str, parts: list[Domain], dataset: Dataset, held_out: float, rng: torch.Generator
 ) -> tuple[ClientData, Tensor]:
     """The data of the client `name` from its parts of the source domains, and each training image's domain."""

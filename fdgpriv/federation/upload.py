@@ -23,9 +23,15 @@ _SHOWN = 300  # maximum characters of a client's text in an error message
 
 
 class ClientFailed(ValueError):
-    """A client's answer is invalid, or its code raised an exception; the message names client, verb and round."""
+    """A client's answer is invalid, or its code raised an exception; the message names client, verb and round.
+
+    Attributes:
+        verb: The request.
+        reason: What is wrong.
+    """
 
     def __init__(self, client: str, verb: str, round: int | None, reason: str) -> None:
+        self.verb, self.reason = verb, reason
         during = verb if round is None else f"{verb} of round {round}"
         text = " ".join(reason.split())[:_SHOWN]
         super().__init__(f"{client} failed in {during}: {''.join(c if c.isprintable() else '?' for c in text)}")

@@ -1,4 +1,7 @@
-"""Transport between server and clients: applies defenses, validates, records and delivers every artifact."""
+"""The server's half of the transport between it and its clients: validates, records and delivers every artifact.
+
+The clients' half is in `fdgpriv.federation.participant`: there, defenses are applied.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -7,7 +10,6 @@ import torch
 
 from fdgpriv.artifacts.artifact import PEER, SERVER, Artifact, Message
 from fdgpriv.artifacts.parameters import TOLD, ModelState, TensorState
-from fdgpriv.artifacts.style import ClientReply
 from fdgpriv.defense import Defense
 from fdgpriv.federation.request import Answers, Request
 from fdgpriv.federation.secure_sum import secure_mean
@@ -25,11 +27,10 @@ class Wire:
 
     Attributes:
         sizes: Number of training samples by client, for the ledger only.
-        defense: Applied by each client before it shares.
+        defense: Which each client applies before it shares; here, what of it the server knows and does.
         transcript: Records all transfers.
         masks: Of secure aggregation, agreed between the clients; not known to the server.
         shared: By kind, the clients that shared one, as keys.
-        received: By client, the model that it received last.
         latest: By kind and client, the last artifact it shared, unless these are tensors of a network.
     """
 
@@ -38,26 +39,23 @@ class Wire:
     transcript: Transcript = field(default_factory=Transcript)
     masks: torch.Generator = field(default_factory=torch.Generator)
     shared: dict[str, dict[str, bool]] = field(default_factory=dict, init=False)
-    received: dict[str, ModelState] = field(default_factory=dict, init=False)
     latest: dict[str, dict[str, Artifact]] = field(default_factory=dict, init=False)
     _checked: Artifact | None = None  # the last artifact checked: one sent to several clients is checked once
 
-    def up(
+    def receive(
         self,
         client: str,
         verb: str,
-        outgoing: ClientReply,
-        rng: torch.Generator,
+        message: Message,
         round: int | None = None,
         wanted: Sequence[ExpectedArtifact] | None = None,
     ) -> Message:
-        """The answer of `client` as the server receives it: defended, validated and recorded.
+        """The defended answer of `client` as the server receives it: validated and recorded.
 
         Args:
             client: The sender.
             verb: The request.
-            outgoing: The answer before the defense.
-            rng: Of the defense.
+            message: The answer as it left the client.
             round: The expected round; None to skip the check.
             wanted: The expected artifacts; None to check only conditions that hold for all artifacts of a kind.
 
@@ -65,55 +63,51 @@ class Wire:
             ClientFailed: The answer is invalid; nothing is recorded.
             Diverged: The answer contains NaN, an infinity or excessive values.
         """
-        return self._record_answer(client, verb, self._leaving(client, verb, outgoing, rng, round, wanted))
+        self._check(client, verb, message, round, wanted)
+        return self._record_answer(client, verb, message)
 
-    def collect(
-        self, ask: Request, outgoing: Mapping[str, ClientReply], rngs: Mapping[str, torch.Generator]
-    ) -> Answers:
-        """By client, its answer as the server receives it: defended, validated, recorded, and summed or shuffled.
+    def collect(self, ask: Request, messages: Mapping[str, Message]) -> Answers:
+        """By client, its answer as the server receives it: validated, recorded, and summed or shuffled.
 
         Args:
             ask: The request.
-            outgoing: By client, its answer before the defense.
-            rngs: By client, of the defense.
+            messages: By client, its answer as it left the client.
 
         Raises:
             ClientFailed: An answer is invalid; nothing of it is recorded.
             Diverged: An answer contains NaN, an infinity or excessive values.
         """
-        masked = self.defense.aggregates and ask.reduce == "mean"
-        send = self._leaving if masked else self.up
-        messages = {
-            client: send(client, ask.verb, answer, rngs[client], ask.round(client), ask.wanted)
-            for client, answer in outgoing.items()
-        }
-        if masked:
+        if self.defense.aggregates and ask.reduce == "mean":
+            for client, message in messages.items():
+                self._check(client, ask.verb, message, ask.round(client), ask.wanted)
             return self._aggregated(ask, messages)
+        answers = {
+            client: self.receive(client, ask.verb, message, ask.round(client), ask.wanted)
+            for client, message in messages.items()
+        }
         if not self.defense.anonymous:
-            return messages
-        order = torch.randperm(len(messages), generator=self.masks).tolist()
-        return dict(zip(messages, [list(messages.values())[i] for i in order], strict=True))
+            return answers
+        order = torch.randperm(len(answers), generator=self.masks).tolist()
+        return dict(zip(answers, [list(answers.values())[i] for i in order], strict=True))
 
-    def _leaving(
+    def _check(
         self,
         client: str,
         verb: str,
-        outgoing: ClientReply,
-        rng: torch.Generator,
+        message: Message,
         round: int | None,
         wanted: Sequence[ExpectedArtifact] | None,
-    ) -> Message:
-        """The answer of `client` as it leaves: defended and validated, not recorded."""
+    ) -> None:
+        """Raises ClientFailed if the answer is invalid."""
         with client_errors(client, verb, round):
-            if not isinstance(outgoing, list | tuple):
-                raise ClientFailed(client, verb, round, f"want a list of artifacts, got {type(outgoing).__name__}")
-            every = [self.defense.shared(item, rng, self.received.get(client)) for item in outgoing]
-            message = [one for one in every if not self.defense.withholds(one, self.sizes[client])]
-            if wanted is not None and len(message) < len(every):
-                wanted = [replace(part, least=0) for part in wanted]
+            if wanted is not None:
+                withheld = [self.defense.withholds(part.like, self.sizes[client]) for part in wanted]
+                wanted = [
+                    replace(part, least=0) if may_lack else part
+                    for part, may_lack in zip(wanted, withheld, strict=True)
+                ]
             for fault in faults(message, client, round, wanted):
                 raise ClientFailed(client, verb, round, fault)
-        return message
 
     def _record_answer(self, client: str, verb: str, message: Message) -> Message:
         """Records a client's answer; returns it as it is stored."""
@@ -146,9 +140,6 @@ class Wire:
         """
         message = [self._released(one, client) for one in message]
         message = [self._record(artifact, SERVER, client, verb, round) for artifact in message]
-        for artifact in message:
-            if isinstance(artifact, ModelState):
-                self.received[client] = artifact
         others = dict.fromkeys(a.client for a in message if a.client not in (SERVER, client))
         names = {name: PEER if number == 1 else f"{PEER}-{number}" for number, name in enumerate(others, start=1)}
         return [a.seen_as(names[a.client]) if a.client in names else a for a in message]

@@ -1,6 +1,7 @@
 """Imports packages that are installed by an optional extra of fdgpriv."""
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 
@@ -20,6 +21,14 @@ def optional(package: str, extra: str, use: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != package:
             raise  # the package is installed, and something that it needs is not
-        raise ValueError(
-            f"{use}: want the package {package}, got none; to install it: pip install 'fdgpriv[{extra}]'"
-        ) from error
+        raise ValueError(_missing(package, extra, use)) from error
+
+
+def check_installed(package: str, extra: str, use: str) -> None:
+    """Raises the ValueError of `optional` without importing the package."""
+    if find_spec(package) is None:
+        raise ValueError(_missing(package, extra, use))
+
+
+def _missing(package: str, extra: str, use: str) -> str:
+    return f"{use}: want the package {package}, got none; to install it: pip install 'fdgpriv[{extra}]'"

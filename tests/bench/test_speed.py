@@ -16,9 +16,9 @@ from fdgpriv.artifacts.moments import PAPER_EPS
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.defense import Defense
-from fdgpriv.federation import local_engine
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.local_engine import LocalEngine
+from fdgpriv.federation.participant import Participant
 from fdgpriv.federation.partition import Population, populate
 from fdgpriv.federation.wire import Wire
 from fdgpriv.models.backbone import Classifier
@@ -95,7 +95,7 @@ def bare_epochs(model: nn.Module, client: ClientData, epochs: int, batch_size: i
 
 def operations(name: str, world: World, monkeypatch: pytest.MonkeyPatch) -> int:
     """Floating-point operations of the clients' convolutions and matrix products in a round with the paper's batches."""
-    counts, answer = [], local_engine._answer
+    counts, answer = [], Participant.answer
 
     def counted(*given: Any) -> Any:
         with FlopCounterMode(display=False) as counter:
@@ -104,7 +104,7 @@ def operations(name: str, world: World, monkeypatch: pytest.MonkeyPatch) -> int:
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(local_engine, "_answer", counted)
+        patch.setattr(Participant, "answer", counted)
         federated(name, world, 1, **PAPER)
     return sum(counts)
 

@@ -1,0 +1,212 @@
+"""Drives a method's server generator: carries its requests over the wire to the clients, and their answers back."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from fdgpriv.artifacts.artifact import SERVER, Message
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.data.dataset import ClientData
+from fdgpriv.federation.checkpoint import Checkpoints
+from fdgpriv.federation.disclosure import FederatedMethod
+from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.participant import stream
+from fdgpriv.federation.request import Answers, Request
+from fdgpriv.federation.state import Resumable
+from fdgpriv.federation.stored_loops import StoredLoops
+from fdgpriv.federation.wire import Wire
+from fdgpriv.utils.arithmetic import fixed_arithmetic
+from fdgpriv.utils.file_memory import LARGE
+from fdgpriv.utils.memory import return_freed
+
+RoundCallback = Callable[[int, Mapping[str, ModelState]], None]
+AnswerCallback = Callable[[str, int, int], None]
+
+
+class Clients(ABC):
+    """The clients of one training, as its engine reaches them.
+
+    Attributes:
+        state: What the clients hold, in a form that a checkpoint stores and loads in place.
+        resumable: Whether that is all that they hold.
+    """
+
+    state: object
+    resumable: bool
+
+    @abstractmethod
+    def send(self, ask: Request, delivered: Mapping[str, Message]) -> Iterator[tuple[str, Message]]:
+        """Sends each client its message at once; the iterator gives clients and their defended answers.
+
+        Raises:
+            ClientFailed: From the iterator: a client's code raised an exception, or the client is lost.
+        """
+
+    def log(self) -> dict[str, float]:
+        """The diagnostics of all clients together, for the evaluator; none where clients tell the evaluator nothing."""
+        return {}
+
+
+@dataclass
+class Engine(Resumable, ABC):
+    """Runs one federated training.
+
+    Attributes:
+        workers: Number of clients that run in parallel.
+        on_round: Called for each round with its number r and, by client, the model sent to it, which is the one after r
+            rounds; the same object for all clients if the model is global. For evaluation outside the federation.
+        on_answer: Called after each answer with the verb, the number of answers so far, and the number of clients asked.
+        checkpoints: Stores the training between rounds, and continues it; None for neither. Only trainings whose clients
+            are `Resumable` and whose server asks within the loops of `Federation` are stored.
+        observer: What belongs to the checkpoint besides the participants' state.
+        wire_s: Seconds spent so far in message exchange (checks, recording, delivery).
+        log: Diagnostics for the evaluator, never sent: means over clients, or the minimum if a name ends in ``_min``, and
+            the server's latest.
+    """
+
+    checkpointed: ClassVar[tuple[str, ...]] = ("wire_s", "log", "_latest")
+
+    workers: int = 2
+    on_round: RoundCallback | None = None
+    on_answer: AnswerCallback | None = None
+    checkpoints: Checkpoints | None = None
+    observer: Resumable = field(default_factory=Resumable)
+    wire_s: float = field(default=0.0, init=False)
+    log: dict[str, float] = field(default_factory=dict, init=False)
+    _latest: int = field(default=-1, init=False)  # the latest round passed to on_round
+    _evaluation: Future[None] | None = field(default=None, init=False)  # on_round runs while clients continue to train
+
+    @abstractmethod
+    def clients(
+        self,
+        method: FederatedMethod,
+        federation: Federation,
+        data: Mapping[str, ClientData],
+        wire: Wire,
+        pool: ThreadPoolExecutor,
+    ) -> AbstractContextManager[Clients]:
+        """The clients of a training; arguments as of `run`, and `pool`, the threads of this process."""
+
+    @fixed_arithmetic()
+    def run(
+        self, method: FederatedMethod, federation: Federation, data: Mapping[str, ClientData], wire: Wire
+    ) -> nn.Module:
+        """The global model that `method` trains.
+
+        Args:
+            method: Provides server and clients.
+            federation: The public facts.
+            data: Each client's data, passed to that client only.
+            wire: Transports the messages.
+
+        Raises:
+            fdgpriv.federation.wire.Diverged: Training gave NaN or an infinity.
+            fdgpriv.federation.upload.ClientFailed: A client's answer is invalid, or its code raised an exception.
+        """
+        pool = ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
+        try:
+            with self.clients(method, federation, data, wire, pool) as clients:
+                model = self._train(method, federation, clients, wire, pool)
+                self._settle()
+                self.log |= clients.log()
+                return model
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def _train(
+        self, method: FederatedMethod, federation: Federation, clients: Clients, wire: Wire, pool: ThreadPoolExecutor
+    ) -> nn.Module:
+        server_rng, wire.masks = stream(federation.seed, SERVER), stream(federation.seed, "masks")
+        loops = self._loops(federation, clients, {"server": server_rng, "masks": wire.masks}, wire)
+        server = method.server(replace(federation, loop=loops) if loops is not None else federation, server_rng)
+        try:
+            ask = next(server)
+            while True:
+                if loops is not None:
+                    loops.on_ask()
+                self.log.update(ask.diagnostics)
+                answers = self._exchange(clients, ask, wire, pool)
+                large = any(sent.nbytes >= LARGE for message in answers.values() for sent in message)
+                if large:
+                    return_freed()
+                ask = server.send(answers)
+        except StopIteration as done:
+            model: nn.Module = done.value
+            return model
+
+    def _exchange(self, clients: Clients, ask: Request, wire: Wire, pool: ThreadPoolExecutor) -> Answers:
+        """By client, its answer to this request, delivered over the wire."""
+        start = perf_counter()
+        delivered = {name: wire.down(name, ask.verb, ask.messages[name], ask.round(name)) for name in ask.messages}
+        self.wire_s += perf_counter() - start
+        pending = clients.send(ask, delivered)
+        self._evaluate(ask, pool)
+        messages: dict[str, Message] = {}
+        for name, message in pending:
+            messages[name] = message
+            if self.on_answer is not None:
+                self.on_answer(ask.verb, len(messages), len(delivered))
+        start = perf_counter()
+        answers = wire.collect(ask, {name: messages[name] for name in delivered})
+        self.wire_s += perf_counter() - start
+        return answers
+
+    def _loops(
+        self, federation: Federation, clients: Clients, generators: Mapping[str, torch.Generator], wire: Wire
+    ) -> StoredLoops | None:
+        """The server's loops with checkpoints; None without."""
+        if self.checkpoints is None:
+            return None
+        sent = {"shared": wire.shared, "latest": wire.latest}
+        state = {"clients": clients.state, **sent, "engine": self, "observer": self.observer}
+        everything = {**state, "generators": generators}  # last, since loading the others may draw from them
+        return StoredLoops(self.checkpoints, everything, wire, self._settle, federation.device, clients.resumable)
+
+    def _evaluate(self, ask: Request, pool: ThreadPoolExecutor) -> None:
+        """Starts `on_round` if this request sends the model of a new round."""
+        if not (models := _models(ask)) or self.on_round is None:
+            return
+        round = max(model.round for model in models.values())  # a model sent in round r is the one after r rounds
+        if round > self._latest:
+            self._settle()
+            self._evaluation, self._latest = pool.submit(self.on_round, round, models), round
+
+    def _settle(self) -> None:
+        """Waits for `on_round`."""
+        if self._evaluation is not None:
+            self._evaluation.result()
+
+
+def mean_log(logs: Iterable[Mapping[str, tuple[float, int]]]) -> dict[str, float]:
+    """The diagnostics of several clients: means over all of them, or the minimum if a name ends in ``_min``.
+
+    Args:
+        logs: Of each client, by name, a total and the number of values in it.
+    """
+    entries: dict[str, list[tuple[float, int]]] = {}
+    for log in logs:
+        for name, entry in log.items():
+            entries.setdefault(name, []).append(entry)
+    return {
+        name: min(total / max(1, count) for total, count in sums)
+        if name.endswith("_min")
+        else sum(total for total, _ in sums) / max(1, sum(count for _, count in sums))
+        for name, sums in entries.items()
+    }
+
+
+def _models(ask: Request) -> dict[str, ModelState]:
+    """The model that the server sends to each client, by client."""
+    return {
+        client: artifact
+        for client, message in ask.messages.items()
+        for artifact in message
+        if isinstance(artifact, ModelState) and artifact.client == SERVER
+    }

@@ -1,0 +1,82 @@
+"""The client's half of a training: the method's client, and the defense of what it shares."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+from zlib import crc32
+
+import torch
+
+from fdgpriv.artifacts.artifact import Message
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.data.dataset import ClientData
+from fdgpriv.defense import Defense
+from fdgpriv.federation.disclosure import FederatedMethod
+from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.state import Resumable
+from fdgpriv.federation.upload import ClientFailed, client_errors
+from fdgpriv.utils.seeds import generator
+
+CONSTRUCTION = "its construction"  # in errors, what precedes a client's first request
+
+
+def stream(seed: int, name: str) -> torch.Generator:
+    """The random generator of the participant or purpose `name` in a run with this seed."""
+    return generator(seed, 2, crc32(name.encode()))
+
+
+@dataclass(eq=False)
+class Participant(Resumable):
+    """One client, wherever it runs: in the server's process or in one of its own.
+
+    Attributes:
+        name: The client's name.
+        samples: Its number of training samples.
+        defense: Applied to what it shares.
+        client: The method's client.
+        rng: Of the client.
+        noise: Of the defense.
+        received: The model that it received last; None before the first one.
+    """
+
+    checkpointed: ClassVar[tuple[str, ...]] = (
+        "client",
+        "received",
+        "rng",
+        "noise",
+    )  # generators last: loading may draw
+
+    name: str
+    samples: int
+    defense: Defense
+    client: object
+    rng: torch.Generator
+    noise: torch.Generator
+    received: ModelState | None = None
+
+    @classmethod
+    def of(cls, method: FederatedMethod, federation: Federation, data: ClientData, defense: Defense) -> Self:
+        """The client that holds this data, before its first request.
+
+        Raises:
+            ClientFailed: Its construction raised an exception.
+        """
+        name, seed = data.client, federation.seed
+        rng, noise = stream(seed, name), stream(seed, f"defense of {name}")
+        with client_errors(name, CONSTRUCTION, None):
+            return cls(name, len(data), defense, method.client(federation, data, rng), rng, noise)
+
+    def answer(self, verb: str, round: int, message: Message) -> Message:
+        """The client's answer to a request, as it leaves the client: defended.
+
+        Raises:
+            ClientFailed: The client or its defense raised an exception, or the answer is no list.
+        """
+        models = [artifact for artifact in message if isinstance(artifact, ModelState)]
+        self.received = models[-1] if models else self.received
+        with client_errors(self.name, verb, round):
+            outgoing = getattr(self.client, verb)(message)
+            if not isinstance(outgoing, list | tuple):
+                wanted = f"want a list of artifacts, got {type(outgoing).__name__}"
+                raise ClientFailed(self.name, verb, round, wanted)
+            shared = [self.defense.shared(content, self.noise, self.received) for content in outgoing]
+            return [artifact for artifact in shared if not self.defense.withholds(artifact, self.samples)]

@@ -1,0 +1,22 @@
+"""Imports Flower's names from one place, with telemetry and update checks of Flower and Ray off before either is imported."""
+
+import os
+
+from fdgpriv.utils.extras import optional
+
+for _name, _off in {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}.items():
+    os.environ[_name] = _off
+
+optional("flwr", "flower", "federations over Flower")
+
+from flwr.app import ConfigRecord as ConfigRecord  # noqa: E402
+from flwr.app import Context as Context  # noqa: E402
+from flwr.app import Message as Message  # noqa: E402
+from flwr.app import RecordDict as RecordDict  # noqa: E402
+from flwr.clientapp import ClientApp as ClientApp  # noqa: E402
+from flwr.serverapp import Grid as Grid  # noqa: E402
+from flwr.serverapp import ServerApp as ServerApp  # noqa: E402
