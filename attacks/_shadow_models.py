@@ -20,7 +20,7 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.data.dataset import Domain
 from fdgpriv.models.cpu_io import device_of
 from fdgpriv.simulation.shared_model import SharedModelSimulator
-from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.simulation.simulator import ClientImages, ClientSample
 from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.utils.file_memory import in_file
 from fdgpriv.utils.seeds import generator
@@ -138,7 +138,7 @@ def train_separately(
 ) -> list[ModelState]:
     """As `train_shadows`, each model by the method's own training loop."""
     return [
-        simulator.trained(client, torch.arange(len(client.labels)), generator(seed))
+        simulator.trained(ClientSample.all_of(client), generator(seed))
         for client, seed in zip(clients, seeds, strict=True)
     ]
 
@@ -167,7 +167,7 @@ def train_jointly(
 
     gradients = vmap(grad(loss), randomness="different")
     batches = [
-        simulator.batches(client, torch.arange(len(client.labels)), generator(seed))
+        simulator.batches(ClientSample.all_of(client), generator(seed))
         for client, seed in zip(clients, seeds, strict=True)
     ]
     for step in zip(*batches, strict=True):

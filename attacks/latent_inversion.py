@@ -16,7 +16,7 @@ from fdgpriv.artifacts.parameters import ClassifierHead, ModelState
 from fdgpriv.attack import Attack
 from fdgpriv.models.cpu_io import latents_of
 from fdgpriv.simulation.head import HeadSimulator
-from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.simulation.simulator import ClientImages, ClientSample
 from fdgpriv.statistics.ridge import ridge_regression
 from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.task import Predictions
@@ -154,8 +154,8 @@ class PublicDecoder:
     @cached_property
     def _latent_decoder(self) -> tuple[Tensor, Tensor, float]:
         index = torch.randperm(len(self.labels), generator=self.rng)[: self.adversary.typical]
-        client = ClientImages(self.pixels, self.labels, self.received_model)
-        head, model = self.simulator.trained(client, index, self.rng)
+        images = ClientImages(self.pixels, self.labels, self.received_model)
+        head, model = self.simulator.trained(ClientSample(images, index), self.rng)
         shared = self.simulator.defense.shared(head, self.rng, self.received_model)
         latents = latents_of(model, self.pixels)
         normalised = (latents - latents.mean(0)) / (latents.std(0) + 1e-6)

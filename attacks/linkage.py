@@ -13,7 +13,7 @@ from fdgpriv.artifacts.parameters import BatchNormStatistics, ImportanceWeights,
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.simulation.artifact_series import ArtifactSeries
-from fdgpriv.simulation.simulator import ClientImages, InRound, Simulator
+from fdgpriv.simulation.simulator import ClientImages, ClientSample, InRound, Simulator
 from fdgpriv.statistics.linking import Practice, best_decay, likeness, links_more, log_odds, remembered, standard
 from fdgpriv.tasks.linked_client import LinkedClient
 from fdgpriv.tasks.task import Predictions
@@ -108,7 +108,10 @@ class Linkage(Attack):
                 rows.append(
                     [
                         simulator.vector(
-                            simulator.simulate(ClientImages(domain.images, domain.labels, model), index, rng), model
+                            simulator.simulate(
+                                ClientSample(ClientImages(domain.images, domain.labels, model), index), rng
+                            ),
+                            model,
                         )
                         for simulator, model in (last_round, first_round)
                     ]

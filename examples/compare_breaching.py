@@ -42,7 +42,7 @@ from fdgpriv.metrics.matching import pairs
 from fdgpriv.metrics.networks import SHIPPED
 from fdgpriv.metrics.pixels import EXACT_DB, psnr_per_image
 from fdgpriv.results.finding import Results
-from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.simulation.simulator import ClientImages, ClientSample
 from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.statistics.interval import mean_interval
 from fdgpriv.tasks.images import Images
@@ -144,7 +144,8 @@ def settings(evaluator: Evaluator, sizes: Sequence[int], number: int) -> Iterato
             for turn in range(number):
                 client, rng = clients[turn % len(clients)], generator(7, turn, n)
                 index = torch.randperm(len(client), generator=rng)[:n]
-                made = simulator.simulate(ClientImages(client.images, client.labels, received_model), index, rng)
+                images = ClientImages(client.images, client.labels, received_model)
+                made = simulator.simulate(ClientSample(images, index), rng)
                 after = simulator.after(made, received_model).state
                 rate = simulator.plain.new_optimizer(model, simulator.round).param_groups[0]["lr"]
                 change = {name: tensor / rate for name, tensor in simulator.change(made, received_model).items()}

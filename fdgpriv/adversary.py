@@ -14,7 +14,7 @@ from fdgpriv.data.looks import restyled
 from fdgpriv.simulation.mixture import Sent, read
 from fdgpriv.simulation.output_cache import OutputCache
 from fdgpriv.simulation.planted import Plant
-from fdgpriv.simulation.simulator import ClientImages, Simulator
+from fdgpriv.simulation.simulator import ClientImages, ClientSample, Simulator
 from fdgpriv.simulation.style import StyleSimulator
 from fdgpriv.threat import Auxiliary, Capability, ThreatModel
 from fdgpriv.utils.cache import Cache
@@ -305,11 +305,11 @@ class Adversary:
             simulator: Of an earlier round (`SeenRound.simulator`); by default of the round that is asked about.
         """
         self.threat.require(Capability.KNOWS_DEFENSE)
-        party = ClientImages(images, labels, received_model)
+        sample = ClientSample(ClientImages(images, labels, received_model), index)
         of_round = self._simulator if simulator is None else simulator
         if self.plant is not None:
-            return self.plant.simulate(of_round, party, index, rng)
-        return of_round.simulate(party, index, rng)
+            return self.plant.simulate(of_round, sample, rng)
+        return of_round.simulate(sample, rng)
 
     @property
     def defended(self) -> bool:
@@ -344,12 +344,10 @@ class Adversary:
         for turn in range(SURVIVING_SAMPLES):
             domain, rng = self.domains[turn % len(self.domains)], generator(self.seed, 58, turn)
             index = torch.randperm(len(domain), generator=rng)[:n]
-            party = ClientImages(domain.images, domain.labels, received_model)
+            sample = ClientSample(ClientImages(domain.images, domain.labels, received_model), index)
             defended_vector, undefended_vector = (
-                vector(
-                    self._simulator.simulate(party, index, generator(self.seed, 59, turn), defended=defended)
-                ).double()
-                for defended in (True, False)
+                vector(self._simulator.simulate(of_client, generator(self.seed, 59, turn))).double()
+                for of_client in (sample, replace(sample, defended=False))
             )
             shares.append(
                 float(defended_vector @ undefended_vector / (undefended_vector @ undefended_vector).clamp_min(1e-12))
@@ -370,8 +368,10 @@ class Adversary:
             return [
                 self.simulate(domain.images, domain.labels, index, rng, received_model) for domain, index in parties
             ]
-        clients = [(ClientImages(domain.images, domain.labels, received_model), index) for domain, index in parties]
-        return self._simulator.simulate_jointly(clients, rng)
+        samples = [
+            ClientSample(ClientImages(domain.images, domain.labels, received_model), index) for domain, index in parties
+        ]
+        return self._simulator.simulate_jointly(samples, rng)
 
     @property
     def uses_batch_statistics(self) -> bool:

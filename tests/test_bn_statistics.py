@@ -20,6 +20,7 @@ from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.simulation.artifact_series import ArtifactSeries
 from fdgpriv.simulation.bn_statistics import StatisticsSimulator
+from fdgpriv.simulation.simulator import ClientSample
 from fdgpriv.tasks.images import Labelled
 from fdgpriv.tasks.membership import Members, auc
 from fdgpriv.threat import threat
@@ -62,7 +63,7 @@ def test_of_one_batch_the_wire_s_statistics_are_made_again_whatever_the_draws(di
     target, simulator = target_of(whole)
     for name in target.clients:
         own = holding(whole, name, KIND)
-        made = simulator.simulate(own, torch.arange(len(own.images)), generator(5))
+        made = simulator.simulate(ClientSample.all_of(own), generator(5))
         assert set(made.tensors()) == set(target.wire[name].tensors())
         for key, tensor in target.wire[name].tensors().items():
             torch.testing.assert_close(made.tensors()[key], tensor, atol=1e-4, rtol=1e-4)
@@ -81,10 +82,10 @@ def test_they_are_means_over_batches_of_moments_in_training(renewed: Fitted) -> 
     index = torch.tensor([3, 5, 7])
     with torch.no_grad():
         model(own.images[index])
-    made = simulator.simulate(own, index, generator(2)).tensors()
+    made = simulator.simulate(ClientSample(own, index), generator(2)).tensors()
     torch.testing.assert_close(made[f"{name}.running_mean"], seen[0].mean(dim=(0, 2, 3)))
     torch.testing.assert_close(made[f"{name}.running_var"], seen[0].var(dim=(0, 2, 3)))
-    alone = simulator.simulate(own, index[:1], generator(2)).tensors()
+    alone = simulator.simulate(ClientSample(own, index[:1]), generator(2)).tensors()
     assert torch.equal(alone["head.norm.running_mean"], own.received_model.state["head.norm.running_mean"])
 
 
@@ -194,10 +195,10 @@ def test_what_each_image_alone_gives_is_what_a_client_with_it_shares(renewed: Fi
         adversary_trials.adversary, own.images[:3], own.received_model
     )
     for image in range(3):
-        made = simulator.simulate(own, torch.tensor([image]), generator(0), defended=False)
+        made = simulator.simulate(ClientSample(own, torch.tensor([image]), defended=False), generator(0))
         wanted = simulator.vector(made, own.received_model)[: found.shape[1]]
         torch.testing.assert_close(found[image], wanted, atol=1e-3, rtol=1e-3)
-    means = simulator.vector(simulator.simulate(own, torch.arange(3), generator(0)), own.received_model)[
+    means = simulator.vector(simulator.simulate(ClientSample(own, torch.arange(3)), generator(0)), own.received_model)[
         : found.shape[1] // 2
     ]
     torch.testing.assert_close(found.mean(0)[: len(means)], means, atol=1e-3, rtol=1e-3)

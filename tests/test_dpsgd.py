@@ -30,7 +30,7 @@ from fdgpriv.method import Method
 from fdgpriv.models.backbone import Backbone, Classifier, backbone
 from fdgpriv.privacy.poisson import ORDERS, poisson_noise_multiplier
 from fdgpriv.privacy.training_audit import CanaryAudit, audited, measured_by_training, measured_by_updates
-from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.simulation.simulator import ClientImages, ClientSample
 from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.utils.global_rng import drawing_from
 from fdgpriv.utils.torchvision_import import torchvision
@@ -301,7 +301,7 @@ def test_simulators_train_as_private_clients_do() -> None:
     shared = next(artifact for artifact in client.fit([received]) if isinstance(artifact, ModelState))
     simulator = TrainingSimulator("model_state", method, world, defense, replace(data, client="other"), 0)
     images = ClientImages(data.images, data.labels, received)
-    assert equal(simulator.trained(images, torch.arange(6), seeded(2)).state, shared.state)
+    assert equal(simulator.trained(ClientSample(images, torch.arange(6)), seeded(2)).state, shared.state)
     assert not simulator.plain.elementwise_optimizer
     assert small("fedavg").elementwise_optimizer
 

@@ -16,7 +16,7 @@ from fdgpriv.claims import Case, claims
 from fdgpriv.data.dataset import ClientData, Dataset
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.scoring import evaluate_trials
-from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.simulation.simulator import ClientImages, ClientSample
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
 
@@ -62,7 +62,7 @@ def test_a_client_with_the_same_images_and_draws_makes_the_same_one(trained: Fit
     """As the client itself would, given the validation images that it trains on here."""
     simulator = evaluator.series(NAME).simulator
     data = next(iter(trained.population.clients.values()))
-    made = simulator.simulate(ClientImages(data.images, data.labels), torch.arange(7), generator(3))
+    made = simulator.simulate(ClientSample(ClientImages(data.images, data.labels), torch.arange(7)), generator(3))
     seven = data.images[:7], data.labels[:7]
     held = ClientData(data.client, *seven, *seven, data.classes, data.flip, data.translate)
     (again,) = trained.method.client(trained.federation, held, generator(3)).embed([simulator.start])  # type: ignore[attr-defined]

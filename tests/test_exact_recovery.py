@@ -14,7 +14,7 @@ from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation.scoring import evaluate_trials
-from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.simulation.simulator import ClientImages, ClientSample
 from fdgpriv.simulation.style import StyleSimulator
 from fdgpriv.tasks.exact_styles import ExactStyles
 from fdgpriv.threat import threat
@@ -116,5 +116,5 @@ def test_truths_hold_what_each_image_contributes_only_for_a_task_that_needs_it(t
     assert all(trial.truth.contributions.numel() == 0 for trial in other.trials)
     simulator = asked.adversary.simulator(StyleSimulator)
     for truth in [trial.truth for trial in asked.trials[::4]]:
-        mean, std = simulator.parts(ClientImages(truth.images, truth.labels), torch.arange(2))
+        mean, std = simulator.parts(ClientSample(ClientImages(truth.images, truth.labels), torch.arange(2)))
         np.testing.assert_allclose(truth.contributions[:, : 2 * mean.shape[1]], torch.cat([mean, std], 1), atol=1e-5)

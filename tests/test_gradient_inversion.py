@@ -30,7 +30,7 @@ from fdgpriv.federation.local_engine import LocalEngine
 from fdgpriv.federation.partition import populate
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.federation.wire import Wire
-from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.simulation.simulator import ClientImages, ClientSample
 from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.tasks.images import Images
 from fdgpriv.threat import threat
@@ -185,7 +185,9 @@ def test_labels_of_eight_images_are_read_from_one_step_and_not_from_noise(evalua
     for turn, data in enumerate(evaluator.population.clients.values()):
         rng = generator(4, turn)
         index = simulation.skewed(data, adversary.classes, 8, 0.5, rng)
-        sent = target.simulator.simulate(ClientImages(data.images, data.labels, received_model), index, rng)
+        sent = target.simulator.simulate(
+            ClientSample(ClientImages(data.images, data.labels, received_model), index), rng
+        )
         shares = data.labels[index].bincount(minlength=adversary.classes) / len(index)
         for name, artifact in (("true", sent), ("noise", noise(sent, rng))):
             found = estimator(artifact)
@@ -210,7 +212,7 @@ def test_one_step_s_latents_are_read_under_the_batch_statistics_that_it_reveals(
         index = torch.randperm(len(client), generator=generator(5, turn))[:4]
         index = index[client.labels[index].argsort()]
         made = target.simulator.simulate(
-            ClientImages(client.images, client.labels, received_model), index, generator(6, turn)
+            ClientSample(ClientImages(client.images, client.labels, received_model), index), generator(6, turn)
         )
         seen.append(Observation(made, 4, torch.zeros(1, 0), torch.zeros(0), received_model))
         truth.append(client.images[index])

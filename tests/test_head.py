@@ -1,14 +1,15 @@
 """LSI's classifier head as what is evaluated: made as the method's own client makes it."""
 
+from dataclasses import replace
+
 import pytest
-import torch
 from conftest import Fitted, shortened
 from factories import LSI_IN_HASTE, equal, evaluated, fitted_once, in_one_row_and_back, mean, only_the_server_sees
 
 from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.artifacts.parameters import ClassifierHead
 from fdgpriv.data.dataset import Dataset
-from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.simulation.simulator import ClientImages, ClientSample
 from fdgpriv.utils.seeds import generator
 
 
@@ -40,12 +41,17 @@ def test_a_head_is_made_as_a_client_makes_it(inverted: Fitted) -> None:
     evaluator = inverted.evaluator()
     target = evaluator.series(ClassifierHead.kind)
     name, data = next(iter(inverted.population.clients.items()))
-    held, index = ClientImages(data.images, data.labels, target.received_model[name]), torch.arange(len(data))
-    one, same, fewer = (target.simulator.simulate(held, index[:n], generator(1)) for n in (len(data), len(data), 3))
+    sample = ClientSample.all_of(ClientImages(data.images, data.labels, target.received_model[name]))
+    one, same, fewer = (
+        target.simulator.simulate(replace(sample, index=sample.index[:n]), generator(1))
+        for n in (len(data), len(data), 3)
+    )
     assert equal(one.tensors(), same.tensors())
     shapes = [{key: t.shape for key, t in head.tensors().items()} for head in (one, target.wire[name])]
     assert shapes[0] == shapes[1]
-    ours, less, wire = (target.simulator.vector(head, held.received_model) for head in (one, fewer, target.wire[name]))
+    ours, less, wire = (
+        target.simulator.vector(head, sample.received_model) for head in (one, fewer, target.wire[name])
+    )
     assert float((ours - wire).norm()) < float((less - wire).norm())
 
 

@@ -26,7 +26,7 @@ from fdgpriv.federation.participant import stream
 from fdgpriv.federation.partition import populate
 from fdgpriv.simulation.artifact_series import ArtifactSeries
 from fdgpriv.simulation.importance import ImportanceSimulator
-from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.simulation.simulator import ClientImages, ClientSample
 from fdgpriv.tasks.roc import area
 from fdgpriv.utils.seeds import generator
 from fdgpriv.verdicts.trial_scores import TrialScores
@@ -65,7 +65,7 @@ def test_importances_are_those_of_a_loop_over_images(digits: Dataset) -> None:
     trained = fitted(shortened(digits, 60), importance_per="sample")
     (name, *_) = trained.population.clients
     own, index = holding(trained, name, KIND), torch.tensor([4, 0, 2])
-    made = target_of(trained)[1].simulate(own, index, generator(1))
+    made = target_of(trained)[1].simulate(ClientSample(own, index), generator(1))
     model = target_of(trained)[1].training.network()
     state = {key.removeprefix("model/"): t for key, t in made.tensors().items() if key.startswith("model/")}
     model.load_state_dict(state)
@@ -96,7 +96,7 @@ def test_the_wire_s_importances_are_made_again_of_the_same_draws() -> None:
     client.fit([])
     simulator = training_simulator(method, world, data)
     own = ClientImages(data.images, data.labels, transcript.models_sent(1)["client-1"])
-    made = simulator.simulate(own, torch.arange(len(data)), rng)
+    made = simulator.simulate(ClientSample.all_of(own), rng)
     weights, model = (
         next(a for r, a in transcript.of_kind(kind) if r.round == 1 and r.sender == "client-1" and a)
         for kind in ("importance_weights", "model_state")

@@ -13,7 +13,7 @@ from fdgpriv.artifacts.statistics import LabelMarginal
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation.scoring import evaluate_trials
-from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.simulation.simulator import ClientImages, ClientSample
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
 
@@ -31,7 +31,7 @@ def told(digits: Dataset) -> Fitted:
 def test_a_client_of_the_same_images_tells_the_same(told: Fitted) -> None:
     target = told.evaluator().series(NAME)
     for name, data in told.population.clients.items():
-        made = target.simulator.simulate(ClientImages(data.images, data.labels), torch.arange(len(data)), generator(1))
+        made = target.simulator.simulate(ClientSample.all_of(ClientImages(data.images, data.labels)), generator(1))
         assert torch.equal(made.tensors()["share"], target.wire[name].tensors()["share"])
     in_one_row_and_back(target)
 

@@ -18,7 +18,7 @@ from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Domain
 from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.simulation.head import HeadSimulator
-from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.simulation.simulator import ClientImages, ClientSample
 from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.threat import threat
 from fdgpriv.view import Deferred, Earlier, RecordedRound
@@ -46,12 +46,11 @@ class LinearSimulator(TrainingSimulator):
         drift = torch.randn(CLASSES, generator=torch.Generator().manual_seed(self.round))
         return drift + self.slope * shares + self.noise * torch.randn(CLASSES, generator=rng)
 
-    def simulate(self, held: ClientImages, index: Tensor, rng: torch.Generator, **_: Any) -> Artifact:
-        shares = held.labels[index].bincount(minlength=CLASSES) / len(index)
-        growth = self.plain.steps(len(index)) * self.grown(shares, rng)
+    def simulate(self, sample: ClientSample, rng: torch.Generator) -> Artifact:
+        shares = sample.labels.bincount(minlength=CLASSES) / len(sample.labels)
+        growth = self.plain.steps(len(sample.labels)) * self.grown(shares, rng)
         state = ModelState(client="server", round=self.round, state={"head.bias": growth})
-        assert held.received_model is not None
-        return state if self.kind == ModelState.kind else ModelUpdate.between(held.received_model, state)
+        return state if self.kind == ModelState.kind else ModelUpdate.between(sample.received_model, state)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +81,10 @@ def world(kind: str = "model_state", rarer: float = 1.0, **settings: float) -> W
     names = [f"sender-{i}" for i in range(CLIENTS)]
     rounds = []
     for simulator, model in zip(simulators, received, strict=True):
-        made = [simulator.simulate(ClientImages(labels, row, model), torch.arange(IMAGES), rng) for row in labels]
+        made = [
+            simulator.simulate(ClientSample(ClientImages(labels, row, model), torch.arange(IMAGES)), rng)
+            for row in labels
+        ]
         artifacts = dict(zip(names, made, strict=True))
         rounds.append(RecordedRound(simulator.round, simulator, artifacts, dict.fromkeys(names, model)))
     public = torch.randint(CLASSES, (600,), generator=rng)

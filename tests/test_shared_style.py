@@ -11,7 +11,7 @@ from torch import Tensor
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation.evaluator import Evaluator
-from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.simulation.simulator import ClientImages, ClientSample
 from fdgpriv.tasks.images import Images
 from fdgpriv.threat import THREATS, threat
 from fdgpriv.utils.seeds import generator
@@ -52,8 +52,8 @@ def test_of_few_images_it_is_what_clients_that_hold_them_would_have_been_sent(pa
     held, size = ClientImages(data.images, data.labels), target.simulator.typical  # type: ignore[attr-defined]
     index = torch.arange(min(len(data), size + 3))
     for some in (index[:1], index):
-        made = target.simulator.simulate(held, some, generator(1))
-        clients = [styles.simulate(held, part, generator(1)) for part in some.split(size)]
+        made = target.simulator.simulate(ClientSample(held, some), generator(1))
+        clients = [styles.simulate(ClientSample(held, part), generator(1)) for part in some.split(size)]
         blended = pardon.method.interpolation(clients)  # type: ignore[attr-defined]
         assert torch.equal(made.tensors()["mean"], blended.mean)
         assert torch.equal(made.tensors()["std"], blended.std)
@@ -146,8 +146,8 @@ def test_a_simulated_median_is_that_of_clients_with_these_images(interpolating: 
     assert size == sorted(len(one) for one in interpolating.population.clients.values())[3]
     index = torch.arange(min(len(data), size + 3))
     for some in (index[:1], index):
-        made = target.simulator.simulate(held, some, generator(1)).tensors()
-        clients = [styles.simulate(held, part, generator(1)).tensors() for part in some.split(size)]
+        made = target.simulator.simulate(ClientSample(held, some), generator(1)).tensors()
+        clients = [styles.simulate(ClientSample(held, part), generator(1)).tensors() for part in some.split(size)]
         for key in ("mean", "std", "mean_var", "std_var"):
             assert torch.allclose(made[key], torch.stack([one[key] for one in clients]).quantile(0.5, dim=0))
 

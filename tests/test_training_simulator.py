@@ -10,7 +10,7 @@ from conftest import Fitted, fit, shortened
 
 from fdgpriv.artifacts.parameters import STATISTICS, ModelState, ModelUpdate
 from fdgpriv.data.dataset import Dataset
-from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.simulation.simulator import ClientImages, ClientSample
 from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.tasks.domain_label import DomainLabel
 from fdgpriv.tasks.images import Images
@@ -73,12 +73,12 @@ def test_what_was_trained_with_the_same_draws_is_remembered_and_nobody_can_tell(
 
     monkeypatch.setattr(TrainingSimulator, "trained", counted)
     first, other = _simulator(fitted), _simulator(fitted)
-    held, index = _held(fitted), torch.arange(3)
+    sample = ClientSample(_held(fitted), torch.arange(3))
     rngs = [generator(5) for _ in range(3)]
     models = [
-        first.trained_once(held, index, rngs[0]),
-        first.trained_once(held, index, rngs[1]),
-        other.trained_once(held, index, rngs[2]),
+        first.trained_once(sample, rngs[0]),
+        first.trained_once(sample, rngs[1]),
+        other.trained_once(sample, rngs[2]),
     ]
     assert trainings == [first, other]
     for model in models[1:]:
@@ -89,19 +89,21 @@ def test_what_was_trained_with_the_same_draws_is_remembered_and_nobody_can_tell(
 
 def test_what_differs_is_trained_again(trained: tuple[str, Fitted]) -> None:
     _, fitted = trained
-    simulator, held, index = _simulator(fitted), _held(fitted), torch.arange(3)
-    before = simulator.trained_once(held, index, generator(5))
+    simulator, held = _simulator(fitted), _held(fitted)
+    sample = ClientSample(held, torch.arange(3))
+    before = simulator.trained_once(sample, generator(5))
     flipped = replace(held, images=held.images.flip(3).contiguous())
-    for given in ((held, index, generator(6)), (flipped, index, generator(5)), (held, index + 1, generator(5))):
-        after = simulator.trained_once(*given)
+    other_images, other_index = replace(sample, party=flipped), replace(sample, index=sample.index + 1)
+    for changed, seed in ((sample, 6), (other_images, 5), (other_index, 5)):
+        after = simulator.trained_once(changed, generator(seed))
         assert any(not torch.equal(tensor, after.state[name]) for name, tensor in before.state.items())
 
 
 def test_a_simulated_client_draws_its_own_dropout(digits: Dataset) -> None:
     settings = {"network": "inception", "image_changes": "none", "batch_size": "1", "local_epochs": "1", "lr": "0.01"}
     fitted = fit(shortened(digits, 48), clients=3, method="fedavg", settings=settings)
-    simulator, held, index = _simulator(fitted), _held(fitted), torch.arange(1)  # nothing else is drawn
-    one, again, other = (simulator.trained(held, index, generator(seed)).state for seed in (1, 1, 2))
+    simulator, sample = _simulator(fitted), ClientSample(_held(fitted), torch.arange(1))  # nothing else is drawn
+    one, again, other = (simulator.trained(sample, generator(seed)).state for seed in (1, 1, 2))
     assert all(torch.equal(tensor, again[name]) for name, tensor in one.items())
     assert any(not torch.equal(tensor, other[name]) for name, tensor in one.items())
 
@@ -114,8 +116,8 @@ def test_artifacts_without_the_defense_are_of_trainings_without_its_noise(digits
     for who in (evaluator, evaluator.undefended):
         target = who.series("model_state")
         received = target.received_model[name]
-        held = ClientImages(data.images, data.labels, received)
-        made = [target.simulator.simulate(held, torch.arange(1), generator(seed), defended=False) for seed in (1, 2)]
+        sample = ClientSample(ClientImages(data.images, data.labels, received), torch.arange(1), defended=False)
+        made = [target.simulator.simulate(sample, generator(seed)) for seed in (1, 2)]
         one, other = (ModelUpdate.between(received, state) for state in made if isinstance(state, ModelState))
         flat = [
             torch.cat([t.flatten() for t in update.state.values() if t.is_floating_point()]) for update in (one, other)

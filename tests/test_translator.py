@@ -23,7 +23,7 @@ from fdgpriv.defense import Defense, Guarantee
 from fdgpriv.evaluation.attack_evaluation import AttackEvaluation
 from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.simulation.head import HeadSimulator
-from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.simulation.simulator import ClientImages, ClientSample
 from fdgpriv.simulation.translator import TranslatorSimulator
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
@@ -56,12 +56,12 @@ def simulator_of(fitted: Fitted) -> TranslatorSimulator:
     return simulator
 
 
-def parties(fitted: Fitted, count: int, size: int) -> list[tuple[ClientImages, Tensor]]:
+def parties(fitted: Fitted, count: int, size: int) -> list[ClientSample]:
     """Of public images, the domains in turn."""
     sent = next(iter(fitted.evaluator().series(KIND).received_model.values()))
     domains: Sequence[Domain] = list(fitted.population.auxiliary.values())
     chosen = [domains[turn % len(domains)] for turn in range(count)]
-    return [(ClientImages(d.images, d.labels, sent), torch.arange(size)) for d in chosen]
+    return [ClientSample(ClientImages(d.images, d.labels, sent), torch.arange(size)) for d in chosen]
 
 
 # What is told
@@ -126,8 +126,8 @@ def test_a_translator_is_made_of_the_heads_that_clients_train(
     heads = translated.evaluator().series(ClassifierHead.kind).simulator
     assert isinstance(heads, HeadSimulator)
     rng = generator(3)
-    for name, (held, index) in zip(names, asked, strict=True):
-        expected, _ = heads.trained(held, index, rng)
+    for name, sample in zip(names, asked, strict=True):
+        expected, _ = heads.trained(sample, rng)
         (found,) = (artifact for artifact in answers[name] if isinstance(artifact, ClassifierHead))
         assert all(torch.equal(tensor, found.state[key]) for key, tensor in expected.state.items())
     again = simulator.simulate_jointly(asked, generator(3))
@@ -135,8 +135,8 @@ def test_a_translator_is_made_of_the_heads_that_clients_train(
 
 
 def test_one_client_alone_is_a_federation_of_one_and_differs_from_nobody(translated: Fitted) -> None:
-    ((held, index),) = parties(translated, 1, 12)
-    made = simulator_of(translated).simulate(held, index, generator(0))
+    (sample,) = parties(translated, 1, 12)
+    made = simulator_of(translated).simulate(sample, generator(0))
     torch.testing.assert_close(made.tensors()["moments"], torch.zeros_like(made.tensors()["moments"]))
 
 
@@ -219,9 +219,9 @@ def test_one_federation_is_simulated_and_another_where_there_was_a_defense(
     sizes: list[int] = []
     plain = TranslatorSimulator.simulate_jointly
 
-    def counting(self: TranslatorSimulator, asked: Any, rng: torch.Generator, **how: Any) -> list[Artifact]:
-        sizes.append(len(asked))
-        return plain(self, asked, rng, **how)
+    def counting(self: TranslatorSimulator, samples: list[ClientSample], rng: torch.Generator) -> list[Artifact]:
+        sizes.append(len(samples))
+        return plain(self, samples, rng)
 
     monkeypatch.setattr(TranslatorSimulator, "simulate_jointly", counting)
     found = evaluated(translated if defense is None else replace(translated, defense=defense), tmp_path)

@@ -21,7 +21,7 @@ from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import Defense
 from fdgpriv.federation.held_out import SHARE, held_out, held_out_for
 from fdgpriv.federation.partition import populate
-from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.simulation.simulator import ClientImages, ClientSample
 from fdgpriv.simulation.validation import ValidationSimulator
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
@@ -115,10 +115,10 @@ def test_the_last_model_s_accuracy_is_made_again_of_what_a_client_holds_out(meas
     assert simulator.models[-2] is measured.transcript.model_sent(4, "fit")
     assert simulator.models[0] is simulator.models[-2]  # of rounds whose model is not kept, the next that is
     for name, data in measured.population.clients.items():
-        own, index = ClientImages(data.held_out_images, data.held_out_labels), torch.arange(len(data.held_out_images))
-        if held_out_for(len(index), SHARE) != len(index):
+        sample = ClientSample.all_of(ClientImages(data.held_out_images, data.held_out_labels))
+        if held_out_for(len(sample.index), SHARE) != len(sample.index):
             continue  # only a client of one image holds out as many as it has
-        made = simulator.simulate(own, index, generator(0))
+        made = simulator.simulate(sample, generator(0))
         torch.testing.assert_close(made.tensors()["accuracies"][-2:], target.wire[name].tensors()["accuracies"][-2:])
 
 

@@ -25,7 +25,7 @@ from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.evaluation.planted import _planted
 from fdgpriv.evaluation.trial import AdversaryTrials, Trial
 from fdgpriv.federation.transcript import VIEWS, Transcript
-from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.simulation.simulator import ClientImages, ClientSample
 from fdgpriv.tasks.label_shares import LabelShares
 from fdgpriv.tasks.linked_client import LinkedClient
 from fdgpriv.tasks.membership import Members
@@ -250,11 +250,10 @@ def test_an_undefended_run_and_its_defense_differ_in_the_simulators_alone(tiny: 
     rounds = [one.adversary.view(one.trials[0].by_role["attack"][0].observation) for one in by_knowledge]
     for aware, ignorant in zip(*rounds, strict=True):
         assert same(aware.artifact, ignorant.artifact)
-        held = ClientImages(*one_domain(by_knowledge[0].adversary))
-        index = torch.arange(5)
-        bare = ignorant.simulator.simulate(held, index, generator(0), defended=False)
-        assert same(ignorant.simulator.simulate(held, index, generator(0)), bare)
-        assert not same(aware.simulator.simulate(held, index, generator(0)), bare)
+        sample = ClientSample(ClientImages(*one_domain(by_knowledge[0].adversary)), torch.arange(5))
+        bare = ignorant.simulator.simulate(replace(sample, defended=False), generator(0))
+        assert same(ignorant.simulator.simulate(sample, generator(0)), bare)
+        assert not same(aware.simulator.simulate(sample, generator(0)), bare)
 
 
 def one_domain(adversary: Adversary) -> tuple[Tensor, Tensor]:
@@ -332,7 +331,7 @@ def test_a_defense_of_the_run_is_that_of_every_round(thrice: Fitted) -> None:
     for adversary, trial in list(wholes(views(noisy, "style_statistics")))[:1]:
         for round in adversary.view(trial.by_role["attack"][0].observation):
             held, index = ClientImages(*one_domain(adversary)), torch.arange(5)
-            bare = round.simulator.simulate(held, index, generator(0), defended=False)
+            bare = round.simulator.simulate(ClientSample(held, index, defended=False), generator(0))
             made = adversary.simulate(held.images, held.labels, index, generator(0), simulator=round.simulator)
             assert not same(made, bare)
-            assert same(made, round.simulator.simulate(held, index, generator(0)))
+            assert same(made, round.simulator.simulate(ClientSample(held, index), generator(0)))

@@ -7,7 +7,7 @@ from fdgpriv.artifacts.parameters import ClassifierHead
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.models.cpu_io import latents_of
 from fdgpriv.simulation.head import HeadSimulator
-from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.simulation.simulator import ClientImages, ClientSample
 from fdgpriv.statistics.interval import mean_interval
 from fdgpriv.utils.seeds import generator
 
@@ -34,7 +34,7 @@ def latent_space(evaluator: Evaluator) -> dict[str, float]:
     for i, name in enumerate(eligible[:CLIENTS]):
         rng, data = generator(evaluator.seed, 14, i), evaluator.population.data(name)
         images = ClientImages(data.images, data.labels, series.received_model[name])
-        head, model = series.simulator.trained(images, torch.arange(len(data)), rng)
+        head, model = series.simulator.trained(ClientSample.all_of(images), rng)
         real = latents_of(model, data.images)
         shared = series.simulator.defense.shared(head, rng, images.received_model)
         assert isinstance(shared, ClassifierHead)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.evaluation.evaluator import Evaluator
-from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.simulation.simulator import ClientImages, ClientSample
 from fdgpriv.simulation.style import StyleSimulator
 from fdgpriv.statistics.interval import mean_interval
 from fdgpriv.utils.seeds import generator
@@ -47,7 +47,7 @@ def presence(evaluator: Evaluator) -> dict[str, float]:
     for name, data in population.shadows.items():
         if name in series.withheld:
             continue
-        styles[name] = simulator.simulate(ClientImages(data.images, data.labels), torch.arange(len(data)), rng)
+        styles[name] = simulator.simulate(ClientSample.all_of(ClientImages(data.images, data.labels)), rng)
     domain = {name: population.main_domain(name) for name in styles}
     peers = {name: [p for p in styles if p != name and domain[p] == domain[name]] for name in series.clients}
     eligible = [name for name in series.clients if len(peers[name]) > 1]
@@ -115,5 +115,5 @@ def _public_styles(
         images = ClientImages(part.images, part.labels)
         count = min(len(part) // 2, sizes[len(sizes) // 2])
         draws = [torch.randperm(len(part), generator=rng)[:count] for _ in range(2 * len(sizes))]
-        styles[d] = [simulator.simulate(images, index, rng) for index in draws]
+        styles[d] = [simulator.simulate(ClientSample(images, index), rng) for index in draws]
     return styles

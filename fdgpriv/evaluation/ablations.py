@@ -14,7 +14,7 @@ from fdgpriv.evaluation.scoring import PredictedBySize, PredictedTrial, ScoresBy
 from fdgpriv.evaluation.trial import AdversaryTrials
 from fdgpriv.federation.partition import Population
 from fdgpriv.simulation.artifact_series import ArtifactSeries
-from fdgpriv.simulation.simulator import ClientImages, Simulator
+from fdgpriv.simulation.simulator import ClientImages, ClientSample, Simulator
 from fdgpriv.tasks.task import TrialAnswers
 from fdgpriv.threat import Capability
 from fdgpriv.utils.cache import Cache
@@ -156,7 +156,7 @@ def _simulated_first_round(
     for client in series.earlier:
         data = population.data(client)
         images = ClientImages(data.images, data.labels, first.received_model)
-        earlier[client] = first.simulator.simulate(images, torch.arange(len(data)), rng)
+        earlier[client] = first.simulator.simulate(ClientSample.all_of(images), rng)
     return replace(series, earlier=earlier, history=(replace(series.history[0], wire=earlier),))
 
 

@@ -25,8 +25,9 @@ from fdgpriv.metrics.networks import SHIPPED, MetricNetworks
 from fdgpriv.simulation.artifact_series import ArtifactSeries, EarlierRound
 from fdgpriv.simulation.cached_simulator import CachedSimulator
 from fdgpriv.simulation.recorded import recorded_series
+from fdgpriv.simulation.recorded_run import RecordedRun
 from fdgpriv.simulation.recorded_styles import RecordedStyles
-from fdgpriv.simulation.simulator import ClientImages, Simulator
+from fdgpriv.simulation.simulator import ClientImages, ClientSample, Simulator
 from fdgpriv.simulation.style import StyleSimulator
 from fdgpriv.tasks.task import Task
 from fdgpriv.threat import Auxiliary, ThreatModel
@@ -79,9 +80,11 @@ class Evaluator:
         )  # one attack's adversaries come one after the other
         self._undefended = Cache[Evaluator]()
         self.recorded_styles = RecordedStyles.of(self.transcript, self.method, self.federation, self.seed)
-        self.artifact_series = recorded_series(
-            self.transcript, self.method, self.federation, self.defense, self.population, self.recorded_styles
-        )
+        self.artifact_series = self._recorded_series()
+
+    def _recorded_series(self) -> Mapping[str, ArtifactSeries[Simulator]]:
+        run = (self.transcript, self.method, self.federation, self.defense, self.population, self.recorded_styles)
+        return recorded_series(RecordedRun(*run))
 
     @property
     def shares_styles(self) -> bool:
@@ -104,9 +107,7 @@ class Evaluator:
             Cache(max_entries=CACHED_TRIAL_SETS),
         )
         bare.method = self.method.undefended()
-        bare.artifact_series = recorded_series(
-            self.transcript, bare.method, self.federation, no_defense, self.population, self.recorded_styles
-        )
+        bare.artifact_series = bare._recorded_series()
         return bare
 
     @property
@@ -259,12 +260,12 @@ class Evaluator:
             images = ClientImages(domain.images, domain.labels, model_of_domain(self.population, received, d))
             count = min(len(domain), self._typical(series) if size is None else size)
             for _ in range(PUBLIC_EXPENSIVE if series.expensive else PUBLIC_ARTIFACTS):
-                index = torch.randperm(len(domain), generator=rng)[:count]
+                sample = ClientSample(images, torch.randperm(len(domain), generator=rng)[:count])
                 name = f"public {domain.name}"
                 if earlier is None:
-                    artifact = self._maker.simulate(series, name, images, index, rng, "client")
+                    artifact = self._maker.simulate(series, name, sample, rng)
                 else:
-                    artifact = self._maker.simulate_earlier(series, earlier, name, images, index, "client")
+                    artifact = self._maker.simulate_earlier(series, earlier, name, sample)
                 rows.append(simulator.to_vector(artifact, images.received_model))
         return torch.stack(rows)
 

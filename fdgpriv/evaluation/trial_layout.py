@@ -24,7 +24,7 @@ from fdgpriv.simulation.artifact_series import ArtifactSeries, EarlierRound
 from fdgpriv.simulation.cached_simulator import CachedSimulator
 from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.simulation.mixture import Sent, read
-from fdgpriv.simulation.simulator import ClientImages, Simulator
+from fdgpriv.simulation.simulator import ClientImages, ClientSample, Simulator
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
 from fdgpriv.view import Deferred, Earlier
@@ -108,19 +108,18 @@ class TrialLayout:
             order = order[~torch.isin(order, leaked[name])] if name in leaked else order
             for size in sizes:
                 if size is None:
-                    everything = torch.arange(len(images.images))
+                    every_image = ClientSample.all_of(images)
                     artifact: Artifact | None = wire.get(name)
                     if artifact is None:
-                        artifact = self._simulated(name, images, everything, "client")
-                    groups.append(ImageGroup(name, None, 0, order, artifact, self._earlier(name, everything, "client")))
+                        artifact = self._simulated(name, every_image)
+                    groups.append(ImageGroup(name, None, 0, order, artifact, self._earlier(name, every_image)))
                     continue
                 granularity = "image" if size == 1 else "cluster"
                 for number, index in enumerate(order.split(size)[: self._count(size, per_client[size])]):
                     if len(index) == size:
-                        sent = self._simulated(name, images, index, granularity)
-                        groups.append(
-                            ImageGroup(name, size, number, index, sent, self._earlier(name, index, granularity))
-                        )
+                        sample = ClientSample(images, index, granularity)
+                        sent = self._simulated(name, sample)
+                        groups.append(ImageGroup(name, size, number, index, sent, self._earlier(name, sample)))
         return groups
 
     def _count(self, size: int, of_each: int) -> int:
@@ -129,12 +128,12 @@ class TrialLayout:
             return of_each
         return -(-of_each // 3) if size == 1 else 1
 
-    def _simulated(self, name: str, images: ClientImages, index: Tensor, granularity: str) -> Artifact:
-        return self.maker.simulate(self.series, name, images, index, self.rng, granularity)
+    def _simulated(self, name: str, sample: ClientSample) -> Artifact:
+        return self.maker.simulate(self.series, name, sample, self.rng)
 
-    def _earlier(self, name: str, index: Tensor, granularity: str) -> dict[int, Earlier]:
-        """What the client shared in earlier rounds, or what it would have shared of the images at `index` (m,)."""
-        if granularity == "client" and name in self.series.wire:
+    def _earlier(self, name: str, sample: ClientSample) -> dict[int, Earlier]:
+        """What the client shared in earlier rounds, or what it would have shared of the images of `sample`."""
+        if sample.granularity == "client" and name in self.series.wire:
             recorded = [earlier for earlier in self.series.history if name in earlier.wire]
             return {
                 earlier.number: Earlier(
@@ -142,10 +141,11 @@ class TrialLayout:
                 )
                 for earlier in recorded
             }
-        data, simulated = self.population.data(name), {}
+        simulated = {}
         for earlier in self.series.simulated_history:
-            images = ClientImages(data.images, data.labels, earlier.received_model.get(name))
-            make = partial(self.maker.simulate_earlier, self.series, earlier, name, images, index, granularity)
+            images = replace(sample.party, received_model=earlier.received_model.get(name))
+            of_round = replace(sample, party=images)
+            make = partial(self.maker.simulate_earlier, self.series, earlier, name, of_round)
             simulated[earlier.number] = Earlier(Deferred(make), images.received_model)
         return simulated
 
@@ -335,9 +335,8 @@ class TrialLayout:
 
     def _undefended(self, images: ClientImages, image: int) -> Artifact:
         """The undefended artifact of one image."""
-        return self.series.simulator.simulate(
-            images, torch.tensor([image]), self.rng, granularity="image", defended=False
-        )
+        sample = ClientSample(images, torch.tensor([image]), granularity="image", defended=False)
+        return self.series.simulator.simulate(sample, self.rng)
 
     def _truth(
         self,
@@ -386,9 +385,9 @@ class TrialLayout:
     def _contributions(self, group: ImageGroup, scored: Tensor) -> Tensor:
         """The contribution of each scored image (n,) to the group's artifact, (n, D)."""
         images = self.holding(group.client)
-        index = torch.arange(len(images.images)) if group.size is None else group.index
-        positions = (scored[:, None] == index).int().argmax(1)
-        return self.series.simulator.each(images, index, self.rng)[positions]
+        sample = ClientSample.all_of(images) if group.size is None else ClientSample(images, group.index)
+        positions = (scored[:, None] == sample.index).int().argmax(1)
+        return self.series.simulator.each(sample, self.rng)[positions]
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -10,10 +10,10 @@ from fdgpriv.artifacts.artifact import PEER, SERVER, Artifact, Message
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import AmplitudeSpectrum
 from fdgpriv.defense import Defense
-from fdgpriv.federation.transcript import Transcript
 from fdgpriv.simulation.artifact_series import ArtifactSeries
+from fdgpriv.simulation.recorded_run import RecordedRun
 from fdgpriv.simulation.recorded_styles import opposite_client
-from fdgpriv.simulation.simulator import ClientImages, DefendedSimulator, Simulator
+from fdgpriv.simulation.simulator import ClientSample, DefendedSimulator, Simulator
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,9 +30,9 @@ class AmplitudeSimulator(DefendedSimulator):
 
     kind = AmplitudeSpectrum.kind
 
-    def answer(self, party: ClientImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
-        amplitude = torch.fft.fft2(party.images[index].double()).abs().mean(0).float()
-        return [self._spectrum(amplitude, granularity)]
+    def answer(self, sample: ClientSample, rng: torch.Generator) -> Message:
+        amplitude = torch.fft.fft2(sample.images.double()).abs().mean(0).float()
+        return [self._spectrum(amplitude, sample.granularity)]
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """All amplitudes (3HW,)."""
@@ -54,11 +54,11 @@ class AmplitudeSimulator(DefendedSimulator):
         )
 
 
-def amplitude_series(transcript: Transcript, defense: Defense) -> ArtifactSeries[Simulator] | None:
+def amplitude_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
     """The last spectrum that each client shared."""
     wire: dict[str, Artifact] = {}
     receivers: dict[str, list[str]] = {}
-    for record, artifact in transcript.of_kind(AmplitudeSpectrum.kind):
+    for record, artifact in run.transcript.of_kind(AmplitudeSpectrum.kind):
         if record.receiver == SERVER and artifact is not None:
             wire[record.origin] = artifact
         elif record.relayed and record.receiver != record.origin:
@@ -74,7 +74,7 @@ def amplitude_series(transcript: Transcript, defense: Defense) -> ArtifactSeries
         if name in receivers
     }
     return ArtifactSeries(
-        simulator=AmplitudeSimulator(defense, template),
+        simulator=AmplitudeSimulator(run.defense, template),
         level=template.level,
         wire=crossed,
         clients=tuple(wire),

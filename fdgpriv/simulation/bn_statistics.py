@@ -1,7 +1,7 @@
 """Artifact kind: BatchNorm statistics that clients recompute under the averaged model (LSI with ``recalibrate_bn``)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,16 +10,17 @@ from torch import Tensor, nn
 from fdgpriv.artifacts.artifact import SERVER, Artifact, Message
 from fdgpriv.artifacts.moments import Moments
 from fdgpriv.artifacts.parameters import STATISTICS, BatchNormStatistics, ModelState, running
-from fdgpriv.data.dataset import ClientData
-from fdgpriv.defense import Defense
-from fdgpriv.federation.disclosure import FederatedMethod
-from fdgpriv.federation.federation import Federation
-from fdgpriv.federation.partition import Population
-from fdgpriv.federation.transcript import Transcript
 from fdgpriv.models.cpu_io import with_cpu_io
 from fdgpriv.simulation.artifact_series import ArtifactSeries, EarlierRound
-from fdgpriv.simulation.simulator import ClientImages, DefendedSimulator, InRound, Simulator, answered, client_template
-from fdgpriv.simulation.training import received_models
+from fdgpriv.simulation.recorded_run import RecordedRun
+from fdgpriv.simulation.simulator import (
+    ClientSample,
+    ClientSimulator,
+    DefendedSimulator,
+    InRound,
+    Simulator,
+    answered,
+)
 from fdgpriv.threat import Capability
 from fdgpriv.utils.seeds import generator
 
@@ -28,7 +29,7 @@ _MEAN, _VAR, _COUNTER = STATISTICS
 
 
 @dataclass(frozen=True, eq=False)
-class StatisticsSimulator(DefendedSimulator):
+class StatisticsSimulator(ClientSimulator, DefendedSimulator):
     """The answer of the method's own client to the server's request, under the received model.
 
     The client passes its images through that model once, in batches, each normalised by its own statistics; it shares
@@ -36,26 +37,15 @@ class StatisticsSimulator(DefendedSimulator):
     an artifact of few images equals that of a client with these images, up to the order of its batches.
 
     Attributes:
-        method, federation, defense: As trained.
-        like: One client's data, for its position in the federation.
-        verb: The request for statistics.
         first: The model under which all clients computed those of the first recorded round, if that is another.
     """
 
-    method: FederatedMethod
-    federation: Federation
-    defense: Defense
-    like: ClientData
-    verb: str
     first: ModelState | None = None
 
     kind = BatchNormStatistics.kind
 
-    def answer(self, party: ClientImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
-        assert party.received_model is not None
-        data = replace(self.like, pixels=party.images[index], labels=party.labels[index])
-        client = self.method.client(self.federation, data, rng)
-        return [answered(client, self.verb, party.received_model, BatchNormStatistics)]
+    def answer(self, sample: ClientSample, rng: torch.Generator) -> Message:
+        return [answered(self.client(sample, rng), self.verb, sample.received_model, BatchNormStatistics)]
 
     def in_first_round(self) -> InRound | None:
         return None if self.first is None else InRound(self, self.first)
@@ -96,27 +86,28 @@ class StatisticsSimulator(DefendedSimulator):
 
     def to_vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """Means, standard deviations and counters, concatenated."""
-        own = artifact.tensors()
-        return torch.cat([(t.clamp_min(0).sqrt() if n.endswith(_VAR) else t.float()).flatten() for n, t in own.items()])
+        tensors = artifact.tensors()
+        return torch.cat(
+            [(t.clamp_min(0).sqrt() if n.endswith(_VAR) else t.float()).flatten() for n, t in tensors.items()]
+        )
 
     def from_vector(self, row: Tensor, received_model: ModelState | None) -> Artifact:
         assert received_model is not None
         state, begin = {}, 0
-        for name, like in received_model.state.items():
+        for name, received in received_model.state.items():
             if name.rpartition(".")[2] not in STATISTICS:
                 continue
-            part = row[begin : begin + like.numel()].view_as(like)
-            begin += like.numel()
+            part = row[begin : begin + received.numel()].view_as(received)
+            begin += received.numel()
             if name.endswith(_VAR):
                 part = part.clamp_min(0).square()
-            state[name] = part if like.is_floating_point() else part.round().clamp_min(0).to(like.dtype)
+            state[name] = part if received.is_floating_point() else part.round().clamp_min(0).to(received.dtype)
         return BatchNormStatistics(client=SERVER, round=received_model.round, state=state)
 
 
-def statistics_series(
-    transcript: Transcript, method: FederatedMethod, federation: Federation, defense: Defense, population: Population
-) -> ArtifactSeries[Simulator] | None:
+def statistics_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
     """The statistics of the last round for which these and the model they were computed under are recorded."""
+    transcript = run.transcript
     shared: dict[int, dict[str, Artifact]] = {}
     verb = ""
     for record, artifact in transcript.of_kind(BatchNormStatistics.kind):
@@ -127,10 +118,9 @@ def statistics_series(
     if not rounds:
         return None
     last, first = max(rounds), min(rounds)
-    models = {round: received_models(transcript.models_sent(round, verb), population) for round in sorted(rounds)}
-    empty = client_template(population.clients)
+    models = {round: run.received_models(transcript.models_sent(round, verb)) for round in sorted(rounds)}
     started = transcript.model_sent(first, verb) if first != last else None
-    simulator = StatisticsSimulator(method, federation, defense, empty, verb, started)
+    simulator = StatisticsSimulator(run.method, run.federation, run.defense, run.client_template, verb, started)
     return ArtifactSeries(
         simulator=simulator,
         level="client",

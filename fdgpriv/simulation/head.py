@@ -9,44 +9,26 @@ from torch import Tensor
 
 from fdgpriv.artifacts.artifact import SERVER, Artifact, Message
 from fdgpriv.artifacts.parameters import ClassifierHead, ModelState
-from fdgpriv.data.dataset import ClientData
-from fdgpriv.defense import Defense
-from fdgpriv.federation.disclosure import FederatedMethod
-from fdgpriv.federation.federation import Federation
-from fdgpriv.federation.transcript import Transcript
 from fdgpriv.simulation.artifact_series import ArtifactSeries
-from fdgpriv.simulation.simulator import ClientImages, DefendedSimulator, Simulator, answered, client_template
+from fdgpriv.simulation.recorded_run import RecordedRun
+from fdgpriv.simulation.simulator import ClientSample, ClientSimulator, DefendedSimulator, Simulator, answered
 from fdgpriv.threat import Capability
 
 
 @dataclass(frozen=True, eq=False)
-class HeadSimulator(DefendedSimulator):
-    """The head of a model that the method's own client trains locally, by the server's own request.
-
-    Attributes:
-        method, federation, defense: As trained.
-        like: One client's data, for its augmentation and its position in the federation.
-        verb: The request for heads.
-    """
-
-    method: FederatedMethod
-    federation: Federation
-    defense: Defense
-    like: ClientData
-    verb: str
+class HeadSimulator(ClientSimulator, DefendedSimulator):
+    """The head of a model that the method's own client trains locally, by the server's own request."""
 
     kind = ClassifierHead.kind
 
-    def answer(self, party: ClientImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
-        head, _ = self.trained(party, index, rng)
+    def answer(self, sample: ClientSample, rng: torch.Generator) -> Message:
+        head, _ = self.trained(sample, rng)
         return [head]
 
-    def trained(self, party: ClientImages, index: Tensor, rng: torch.Generator) -> tuple[ClassifierHead, Any]:
-        """The undefended head that a client with the images at `index` (m,) trains, and its model in evaluation mode."""
-        assert party.received_model is not None
-        data = replace(self.like, pixels=party.images[index], labels=party.labels[index])
-        client: Any = self.method.client(self.federation, data, rng)
-        head = answered(client, self.verb, party.received_model, ClassifierHead)
+    def trained(self, sample: ClientSample, rng: torch.Generator) -> tuple[ClassifierHead, Any]:
+        """The undefended head that a client with these images trains, and its model in evaluation mode."""
+        client = self.client(sample, rng)
+        head = answered(client, self.verb, sample.received_model, ClassifierHead)
         return head, client.model.eval()
 
     def synthesised(self, head: ClassifierHead, rng: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -88,32 +70,18 @@ def _head(named: Mapping[str, Tensor], received_model: ModelState) -> dict[str, 
     return {name: received_model.state[HEAD + name] for name in named}
 
 
-def head_series(
-    transcript: Transcript,
-    method: FederatedMethod,
-    federation: Federation,
-    defense: Defense,
-    clients: Mapping[str, ClientData],
-    received_model: Mapping[str, ModelState],
-) -> ArtifactSeries[Simulator] | None:
-    """The heads that clients shared, where the models they started from are recorded.
-
-    Args:
-        transcript, method, federation, defense: As trained.
-        clients: The data of each.
-        received_model: By client or shadow client, the model it started from; empty where none is recorded.
-    """
-    shared = {r.origin: (r.verb, a) for r, a in transcript.of_kind(ClassifierHead.kind) if a is not None}
-    if not shared or not received_model:
+def head_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
+    """The heads that clients shared, where the models they started from are recorded."""
+    shared = {r.origin: (r.verb, a) for r, a in run.transcript.of_kind(ClassifierHead.kind) if a is not None}
+    if not shared or not run.first_models:
         return None
-    empty = client_template(clients)
     verb = next(verb for verb, _ in shared.values())
     return ArtifactSeries(
-        simulator=HeadSimulator(method, federation, defense, empty, verb),
+        simulator=HeadSimulator(run.method, run.federation, run.defense, run.client_template, verb),
         level="client",
         wire={name: artifact for name, (_, artifact) in shared.items()},
         clients=tuple(shared),
-        received_model=received_model,
+        received_model=run.first_models,
         needs=frozenset({Capability.SEES_INDIVIDUAL_ARTIFACT, Capability.HAS_UPDATES}),
         expensive=True,
     )

@@ -8,35 +8,28 @@ from torch import Tensor
 from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.artifacts.parameters import TOLD, MaskedUpload, ModelState
 from fdgpriv.artifacts.statistics import SampleCount
-from fdgpriv.defense import Defense
-from fdgpriv.federation.disclosure import FederatedMethod
-from fdgpriv.federation.federation import Federation
-from fdgpriv.federation.partition import Population
 from fdgpriv.federation.secure_sum import honest_sum, like
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.simulation.artifact_series import ArtifactSeries, EarlierRound
-from fdgpriv.simulation.shared_model import SharedModelSimulator, model_of_several
-from fdgpriv.simulation.simulator import Simulator, client_template
+from fdgpriv.simulation.recorded_run import RecordedRun
+from fdgpriv.simulation.shared_model import model_of_several, shared_model_simulator
+from fdgpriv.simulation.simulator import Simulator
 from fdgpriv.threat import Capability
 
 HONEST_MEAN = "honest_mean"
 
 
-def honest_mean_series(
-    transcript: Transcript, method: FederatedMethod, federation: Federation, defense: Defense, population: Population
-) -> ArtifactSeries[Simulator] | None:
+def honest_mean_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
     """The mean of the models that the honest clients trained in the last stored round; None where nobody colludes.
 
     An artifact of few images is that mean after one client with these images trained it further, as of a global model.
     """
-    means = honest_means(transcript)
-    if not means or method.disclosure().training is None:
+    means = honest_means(run.transcript)
+    if not means or run.method.disclosure().training is None:
         return None
     *earlier_rounds, last = sorted(means)
     mean, honest = means[last]
-    simulator = SharedModelSimulator(
-        ModelState.kind, method, federation, defense, client_template(population.clients), 0
-    )
+    simulator = shared_model_simulator(run)
     series = model_of_several(HONEST_MEAN, simulator, dict.fromkeys(honest, mean))
     history = []
     for round in earlier_rounds:

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from fdgpriv.artifacts.artifact import SERVER, Artifact, Message
 from fdgpriv.artifacts.parameters import ImportanceWeights, ModelState
 from fdgpriv.defense import Defense
-from fdgpriv.federation.transcript import Transcript
 from fdgpriv.simulation.artifact_series import ArtifactSeries, EarlierRound
-from fdgpriv.simulation.simulator import ClientImages, DefendedSimulator, InRound, Simulator
+from fdgpriv.simulation.recorded_run import RecordedRun
+from fdgpriv.simulation.simulator import ClientSample, DefendedSimulator, InRound, Simulator
 from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.threat import Capability
 
@@ -43,19 +43,16 @@ class ImportanceSimulator(DefendedSimulator):
 
     kind = ImportanceWeights.kind
 
-    def answer(self, party: ClientImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
-        simulator = self.training
-        trained = simulator.trained_once(party, index, rng)
-        state = self._method.importances(self._under(trained), party.images[index])
-        return [ImportanceWeights(client=SERVER, round=simulator.round, state=state), trained]
+    def answer(self, sample: ClientSample, rng: torch.Generator) -> Message:
+        trained = self.training.trained_once(sample, rng)
+        state = self._method.importances(self._under(trained), sample.images)
+        return [ImportanceWeights(client=SERVER, round=self.training.round, state=state), trained]
 
-    def read(self, shared: Message, party: ClientImages) -> Artifact:
+    def read(self, shared: Message, sample: ClientSample) -> Artifact:
         """The importances with the model that was sent with them."""
         importances, model = shared
-        assert party.received_model is not None
-        received_tensors = {
-            name: tensor for name, tensor in model.tensors().items() if name in party.received_model.state
-        }
+        received = sample.received_model.state
+        received_tensors = {name: tensor for name, tensor in model.tensors().items() if name in received}
         return with_model(importances, received_tensors if self.includes_model else {})
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
@@ -154,19 +151,18 @@ def with_model(importances: Artifact, model: Mapping[str, Tensor]) -> Importance
     return ImportanceWeights(client=importances.client, round=importances.round, state=state)
 
 
-def importance_series(
-    transcript: Transcript, trained: ArtifactSeries[Simulator] | None
-) -> ArtifactSeries[Simulator] | None:
+def importance_series(run: RecordedRun, trained: ArtifactSeries[Simulator] | None) -> ArtifactSeries[Simulator] | None:
     """The importances of the last round for which these and the models they started from are recorded.
 
     Args:
-        transcript: As recorded.
+        run: As recorded.
         trained: The models of the same run, where any are recorded.
     """
     if trained is None or not isinstance(trained.simulator, TrainingSimulator):
         return None
     shared: dict[int, dict[str, Artifact]] = {}
     verbs = set()
+    transcript = run.transcript
     for record, artifact in transcript.of_kind(ImportanceWeights.kind):
         if record.receiver == SERVER and artifact is not None:
             shared.setdefault(record.round, {})[record.origin] = artifact

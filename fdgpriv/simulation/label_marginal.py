@@ -9,9 +9,9 @@ from fdgpriv.artifacts.artifact import SERVER, Artifact, Message
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.statistics import LabelMarginal
 from fdgpriv.defense import Defense
-from fdgpriv.federation.transcript import Transcript
 from fdgpriv.simulation.artifact_series import ArtifactSeries
-from fdgpriv.simulation.simulator import ClientImages, DefendedSimulator, Simulator
+from fdgpriv.simulation.recorded_run import RecordedRun
+from fdgpriv.simulation.simulator import ClientSample, DefendedSimulator, Simulator
 from fdgpriv.threat import Capability
 
 
@@ -29,8 +29,8 @@ class MarginalSimulator(DefendedSimulator):
 
     kind = LabelMarginal.kind
 
-    def answer(self, party: ClientImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
-        counts = party.labels[index].bincount(minlength=self.classes).float()
+    def answer(self, sample: ClientSample, rng: torch.Generator) -> Message:
+        counts = sample.labels.bincount(minlength=self.classes).float()
         return [LabelMarginal(client=SERVER, round=0, share=counts / counts.sum())]
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
@@ -43,13 +43,13 @@ class MarginalSimulator(DefendedSimulator):
         return LabelMarginal(client=SERVER, round=0, share=share / share.sum().clamp_min(1e-9))
 
 
-def marginal_series(transcript: Transcript, defense: Defense) -> ArtifactSeries[Simulator] | None:
+def marginal_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
     """The class distributions that clients shared."""
-    wire = {r.origin: a for r, a in transcript.of_kind(LabelMarginal.kind) if isinstance(a, LabelMarginal)}
+    wire = {r.origin: a for r, a in run.transcript.of_kind(LabelMarginal.kind) if isinstance(a, LabelMarginal)}
     if not wire:
         return None
     return ArtifactSeries(
-        simulator=MarginalSimulator(defense, len(next(iter(wire.values())).share)),
+        simulator=MarginalSimulator(run.defense, len(next(iter(wire.values())).share)),
         level="client",
         wire=wire,
         clients=tuple(wire),

@@ -3,11 +3,10 @@
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
 
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.simulation.mixture import Mixture
-from fdgpriv.simulation.simulator import ClientImages, Simulator
+from fdgpriv.simulation.simulator import ClientImages, ClientSample, Simulator
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
 
@@ -35,17 +34,18 @@ class Plant:
     leaks: Cache[Artifact] = field(default_factory=Cache)
     covers: Cache[list[Artifact]] = field(default_factory=Cache)
 
-    def simulate(self, simulator: Simulator, party: ClientImages, index: Tensor, rng: torch.Generator) -> Artifact:
-        """As `simulator.simulate`, mixed with the artifact of a whole client with some of the images of `party`."""
-        whose = (id(party.images), id(party.received_model), id(simulator))
-        key = (*whose, tuple(index.tolist()), bytes(rng.get_state().numpy()))
-        leak = self.leaks.get(key, lambda: simulator.simulate(party, index, rng).in_file())
-        covers = self.covers.get(whose, lambda: self._whole_clients(simulator, party))
-        draw = generator(self.seed, 49, *index.tolist())
+    def simulate(self, simulator: Simulator, sample: ClientSample, rng: torch.Generator) -> Artifact:
+        """As `simulator.simulate`, mixed with the artifact of a whole client with some of the images of the party."""
+        party = sample.party
+        covers_key = (id(party.images), id(party.received_model), id(simulator))
+        leak_key = (*covers_key, tuple(sample.index.tolist()), bytes(rng.get_state().numpy()))
+        leak = self.leaks.get(leak_key, lambda: simulator.simulate(sample, rng).in_file())
+        covers = self.covers.get(covers_key, lambda: self._whole_clients(simulator, party))
+        draw = generator(self.seed, 49, *sample.index.tolist())
         return Mixture(covers[int(torch.randint(len(covers), (), generator=draw))], leak, self.weight).artifact()
 
     def _whole_clients(self, simulator: Simulator, party: ClientImages) -> list[Artifact]:
         rng, n = generator(self.seed, 47), len(party.images)
         count = _EXPENSIVE_COVERS if self.expensive else _COVERS
         subsets = [torch.randperm(n, generator=rng)[: self.typical] for _ in range(count)]
-        return [simulator.simulate(party, index, rng).in_file() for index in subsets]
+        return [simulator.simulate(ClientSample(party, index), rng).in_file() for index in subsets]

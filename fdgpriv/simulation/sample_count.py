@@ -9,9 +9,9 @@ from fdgpriv.artifacts.artifact import SERVER, Artifact, Message
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.statistics import SampleCount
 from fdgpriv.defense import Defense
-from fdgpriv.federation.transcript import Transcript
 from fdgpriv.simulation.artifact_series import ArtifactSeries
-from fdgpriv.simulation.simulator import ClientImages, DefendedSimulator, Simulator
+from fdgpriv.simulation.recorded_run import RecordedRun
+from fdgpriv.simulation.simulator import ClientSample, DefendedSimulator, Simulator
 from fdgpriv.threat import Capability
 
 
@@ -29,8 +29,8 @@ class CountSimulator(DefendedSimulator):
 
     kind = SampleCount.kind
 
-    def answer(self, party: ClientImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
-        return [SampleCount(client=SERVER, round=self.round, count=torch.tensor(len(index)))]
+    def answer(self, sample: ClientSample, rng: torch.Generator) -> Message:
+        return [SampleCount(client=SERVER, round=self.round, count=torch.tensor(len(sample.index)))]
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """The count (1,)."""
@@ -42,15 +42,16 @@ class CountSimulator(DefendedSimulator):
         return SampleCount(client=SERVER, round=self.round, count=count)
 
 
-def count_series(transcript: Transcript, defense: Defense) -> ArtifactSeries[Simulator] | None:
+def count_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
     """The counts of the last round in which any were shared."""
-    counts = {r.origin: a for r, a in transcript.of_kind(SampleCount.kind) if r.receiver == SERVER and a is not None}
+    shared = run.transcript.of_kind(SampleCount.kind)
+    counts = {record.origin: count for record, count in shared if record.receiver == SERVER and count is not None}
     if not counts:
         return None
     last = max(artifact.round for artifact in counts.values())
     wire = {name: artifact for name, artifact in counts.items() if artifact.round == last}
     return ArtifactSeries(
-        simulator=CountSimulator(defense, last),
+        simulator=CountSimulator(run.defense, last),
         level="client",
         wire=wire,
         clients=tuple(wire),

@@ -10,17 +10,14 @@ from torch import Tensor
 from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.data.dataset import ClientData
-from fdgpriv.defense import Defense
-from fdgpriv.federation.disclosure import FederatedMethod
-from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.held_out import held_out_split
 from fdgpriv.federation.local_engine import LocalEngine
-from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.federation.wire import Diverged, Wire
 from fdgpriv.simulation.artifact_series import ArtifactSeries, EarlierRound
+from fdgpriv.simulation.recorded_run import RecordedRun
 from fdgpriv.simulation.recorded_styles import opposite_clients
-from fdgpriv.simulation.simulator import Simulator, client_template
+from fdgpriv.simulation.simulator import Simulator
 from fdgpriv.simulation.training import TrainingSimulator
 
 GLOBAL_MODEL = "global_model"
@@ -44,7 +41,7 @@ class SharedModelSimulator(TrainingSimulator):
         data = {f"client-{i:02d}": self._client(f"client-{i:02d}", *party, rng) for i, party in enumerate(parties)}
         seed = int(torch.randint(2**62, (), generator=rng))
         federation = replace(self.federation, clients=tuple(data), seed=seed)
-        wire = Wire({name: len(own) for name, own in data.items()}, self.defense)
+        wire = Wire({name: len(client) for name, client in data.items()}, self.defense)
         with suppress(Diverged):
             LocalEngine(1).run(self.method.for_clients(len(data)), federation, data, wire)
         _, models = last_sent(wire.transcript)
@@ -52,13 +49,11 @@ class SharedModelSimulator(TrainingSimulator):
 
     def _client(self, name: str, images: Tensor, labels: Tensor, rng: torch.Generator) -> ClientData:
         held_out, training = held_out_split(len(labels), self.federation.held_out, rng)
-        client = replace(self.like, client=name, pixels=images[training], labels=labels[training])
+        client = replace(self.client_template, client=name, pixels=images[training], labels=labels[training])
         return replace(client, held_out_pixels=images[held_out], held_out_labels=labels[held_out])
 
 
-def shared_model_series(
-    transcript: Transcript, method: FederatedMethod, federation: Federation, defense: Defense, population: Population
-) -> ArtifactSeries[Simulator] | None:
+def shared_model_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
     """The last model that the server sent after any training; of a personalised method, the model of another client.
 
     Of a personalised method these are the clients whose counterpart was sent a model in that round.
@@ -66,14 +61,14 @@ def shared_model_series(
     An artifact of few images is that model after one client with these images trained it further, as in the first
     round: its learning rate is not yet lowered.
     """
-    if method.disclosure().training is None:
+    if run.method.disclosure().training is None:
         return None
-    clients = tuple(population.clients)
-    round, models = last_sent(transcript)
+    clients = tuple(run.population.clients)
+    round, models = last_sent(run.transcript)
     if round < 1 or len(clients) < 2:
         return None
     receivers = opposite_clients(clients)
-    personal = getattr(method, "personal", False)
+    personal = getattr(run.method, "personal", False)
 
     def of_clients(models: Mapping[str, ModelState]) -> dict[str, ModelState]:
         """By client, the model that an adversary sees: that of its counterpart where each has its own."""
@@ -84,16 +79,19 @@ def shared_model_series(
     shared = of_clients(models)
     if not shared:
         return None
-    simulator = SharedModelSimulator(
-        ModelState.kind, method, federation, defense, client_template(population.clients), 0
-    )
+    simulator = shared_model_simulator(run)
     history = []
     for earlier in range(1, round):  # the model of round 0 was trained on nobody's images
-        before = transcript.models_sent(earlier)
-        if before and (seen := of_clients(before)).keys() == shared.keys():
+        sent = run.transcript.models_sent(earlier)
+        if sent and (seen := of_clients(sent)).keys() == shared.keys():
             history.append(EarlierRound(earlier, simulator, seen, seen))
     series = model_of_several(GLOBAL_MODEL, simulator, shared)
     return replace(series, receiver=receivers, number=round, history=tuple(history))
+
+
+def shared_model_simulator(run: RecordedRun) -> SharedModelSimulator:
+    """Continues the training of a model of several clients as in the first round, whose learning rate is not lowered."""
+    return SharedModelSimulator(ModelState.kind, run.method, run.federation, run.defense, run.client_template, round=0)
 
 
 def model_of_several(
@@ -113,5 +111,5 @@ def model_of_several(
 
 def last_sent(transcript: Transcript) -> tuple[int, Mapping[str, ModelState]]:
     """The last round with a recorded model of the server (-1: none), and the model each client received then."""
-    sent = [r for r, kept in transcript.of_kind(ModelState.kind) if r.origin == SERVER and kept is not None]
+    sent = [r for r, model in transcript.of_kind(ModelState.kind) if r.origin == SERVER and model is not None]
     return (sent[-1].round, transcript.models_sent(sent[-1].round, sent[-1].verb)) if sent else (-1, {})

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
 from fdgpriv.artifacts.artifact import SERVER, Artifact
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
@@ -12,8 +11,9 @@ from fdgpriv.defense import Defense
 from fdgpriv.federation.disclosure import FederatedMethod
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.simulation.artifact_series import ArtifactSeries
+from fdgpriv.simulation.recorded_run import RecordedRun
 from fdgpriv.simulation.recorded_styles import RecordedStyles, opposite_clients
-from fdgpriv.simulation.simulator import ClientImages, Simulator
+from fdgpriv.simulation.simulator import ClientSample, Simulator
 from fdgpriv.simulation.style import StyleSimulator
 
 Blend = Callable[[Sequence[StyleStatistics]], StyleStatistics]
@@ -33,48 +33,39 @@ class SharedStyleSimulator(StyleSimulator):
 
     kind = InterpolationStyle.kind
 
-    def simulate(
-        self,
-        party: ClientImages,
-        index: Tensor,
-        rng: torch.Generator,
-        *,
-        granularity: str = "client",
-        defended: bool = True,
-    ) -> StyleStatistics:
+    def simulate(self, sample: ClientSample, rng: torch.Generator) -> StyleStatistics:
         """The shared style of a federation whose clients hold `typical` of these images each, the last one the rest."""
-        return self._blended([(party, part) for part in index.split(self.typical)], rng, granularity, defended)
+        return self._blended([replace(sample, index=index) for index in sample.index.split(self.typical)], rng)
 
-    def simulate_jointly(self, parties: Sequence[tuple[ClientImages, Tensor]], rng: torch.Generator) -> list[Artifact]:
+    def simulate_jointly(self, samples: Sequence[ClientSample], rng: torch.Generator) -> list[Artifact]:
         """For each of these clients the one style that they share."""
-        return [self._blended(parties, rng, "client", defended=True)] * len(parties)
+        return [self._blended(samples, rng)] * len(samples)
 
-    def _blended(
-        self, parties: Sequence[tuple[ClientImages, Tensor]], rng: torch.Generator, granularity: str, defended: bool
-    ) -> StyleStatistics:
+    def _blended(self, samples: Sequence[ClientSample], rng: torch.Generator) -> StyleStatistics:
+        """The style that the server blends of these clients' styles; clients whose defense withholds theirs are left out."""
         client_style = super().simulate
-        if defended:
-            parties = [one for one in parties if not self.defense.withholds(self.template, len(one[1]))] or parties
-        return self.blend(
-            [client_style(party, index, rng, granularity=granularity, defended=defended) for party, index in parties]
-        )
+        sharing = [
+            sample
+            for sample in samples
+            if not (sample.defended and self.defense.withholds(self.template, len(sample.index)))
+        ]
+        return self.blend([client_style(sample, rng) for sample in sharing or samples])
 
     def layers(self) -> tuple[str, ...]:
         return ()
 
 
-def shared_style_series(
-    transcript: Transcript, method: FederatedMethod, recorded_styles: RecordedStyles | None, defense: Defense
-) -> ArtifactSeries[Simulator] | None:
+def shared_style_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
     """The last shared style that the server sent, of the method or of a defense; None where there is none.
 
     None as well where clients' styles have more moments than the method's shared style.
     """
+    recorded_styles, transcript = run.recorded_styles, run.transcript
     if recorded_styles is None or len(recorded_styles.wire) < 2:
         return None
     clients = tuple(recorded_styles.wire)
-    shared_and_blend = _of_method(transcript, method, recorded_styles) or _of_defense(
-        transcript, recorded_styles, defense
+    shared_and_blend = _of_method(transcript, run.method, recorded_styles) or _of_defense(
+        transcript, recorded_styles, run.defense
     )
     if shared_and_blend is None:
         return None
@@ -82,7 +73,7 @@ def shared_style_series(
     sizes = sorted(r.samples for r in transcript.records if r.kind == StyleStatistics.kind and r.receiver == SERVER)
     return ArtifactSeries(
         simulator=SharedStyleSimulator(
-            recorded_styles, defense, recorded_styles.template, blend, sizes[len(sizes) // 2]
+            recorded_styles, run.defense, recorded_styles.template, blend, sizes[len(sizes) // 2]
         ),
         level="group",
         wire=dict.fromkeys(clients, shared),

@@ -5,7 +5,7 @@ clients with these images: adversaries do so for training data, and the evaluato
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -16,6 +16,8 @@ from fdgpriv.artifacts.artifact import PEER, Artifact, Message
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.defense import Defense
+from fdgpriv.federation.disclosure import FederatedMethod
+from fdgpriv.federation.federation import Federation
 
 A = TypeVar("A", bound=Artifact)
 
@@ -35,6 +37,49 @@ class ClientImages:
     received_model: ModelState | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class ClientSample:
+    """The images of a party that a simulated client has, and how it shares an artifact of them.
+
+    Attributes:
+        party: Whose images.
+        index: (m,) which of them the client has.
+        granularity: image, cluster or client.
+        defended: Whether the defense of the run is applied.
+    """
+
+    party: ClientImages
+    index: Tensor
+    granularity: str = "client"
+    defended: bool = True
+
+    @classmethod
+    def all_of(cls, party: ClientImages) -> "ClientSample":
+        """All images of the party."""
+        return cls(party, torch.arange(len(party.images)))
+
+    @property
+    def images(self) -> Tensor:
+        """(m, 3, H, W) of the client."""
+        return self.party.images[self.index]
+
+    @property
+    def labels(self) -> Tensor:
+        """(m,) of its images."""
+        return self.party.labels[self.index]
+
+    @property
+    def received_model(self) -> ModelState:
+        """The model that the client received.
+
+        Raises:
+            ValueError: It received none.
+        """
+        if self.party.received_model is None:
+            raise ValueError("want the model that the client received, from which its artifact is simulated, got none")
+        return self.party.received_model
+
+
 class Simulator(ABC):
     """Simulates artifacts of one kind from images.
 
@@ -47,36 +92,21 @@ class Simulator(ABC):
     needs_all_clients: ClassVar[bool] = False
 
     @abstractmethod
-    def simulate(
-        self,
-        party: ClientImages,
-        index: Tensor,
-        rng: torch.Generator,
-        *,
-        granularity: str = "client",
-        defended: bool = True,
-    ) -> Artifact:
-        """The artifact of a client with only the images at `index` (m,).
+    def simulate(self, sample: ClientSample, rng: torch.Generator) -> Artifact:
+        """The artifact of a client with only the images of `sample`; `rng` is the client's and the defense's."""
 
-        Args:
-            party: The images.
-            index: Which of them.
-            rng: Of the client's and the defense's randomness.
-            granularity: image, cluster or client.
-            defended: Whether the defense of the run is applied.
-        """
+    def simulate_jointly(self, samples: Sequence[ClientSample], rng: torch.Generator) -> list[Artifact]:
+        """The artifact of each client of one federation, as `simulate`."""
+        return [self.simulate(sample, rng) for sample in samples]
 
-    def simulate_jointly(self, parties: Sequence[tuple[ClientImages, Tensor]], rng: torch.Generator) -> list[Artifact]:
-        """The artifact of each client of a federation of these parties, as `simulate`."""
-        return [self.simulate(party, index, rng) for party, index in parties]
-
-    def each(self, party: ClientImages, index: Tensor, rng: torch.Generator) -> Tensor:
-        """(n, D): the undefended contribution of each image at `index` (n,) to an artifact of all of them.
+    def each(self, sample: ClientSample, rng: torch.Generator) -> Tensor:
+        """(n, D): the undefended contribution of each of the n images to an artifact of all of them.
 
         By default the vector of the artifact of a client with only that image.
         """
-        single = [self.simulate(party, one, rng, granularity="image", defended=False) for one in index.split(1)]
-        return torch.stack([self.vector(artifact, party.received_model) for artifact in single])
+        single = [replace(sample, index=index, granularity="image", defended=False) for index in sample.index.split(1)]
+        received_model = sample.party.received_model
+        return torch.stack([self.vector(self.simulate(image, rng), received_model) for image in single])
 
     @abstractmethod
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
@@ -91,14 +121,12 @@ class Simulator(ABC):
         """The artifact of such a vector (F,)."""
 
     def random(
-        self, like: Tensor, count: int, received_model: ModelState | None, rng: torch.Generator
+        self, rows: Tensor, count: int, received_model: ModelState | None, rng: torch.Generator
     ) -> list[Artifact]:
-        """`count` artifacts drawn from the Gaussian with the mean and covariance of the vectors `like` (M, F)."""
-        noise = torch.randn(count, len(like), generator=rng) / max(1, len(like) - 1) ** 0.5
-        vectors = (
-            noise - noise.mean(1, keepdim=True) + 1 / len(like)
-        ) @ like  # the mean, plus noise @ (like - the mean)
-        return [self.from_vector(row, received_model) for row in vectors]
+        """`count` artifacts drawn from the Gaussian with the mean and covariance of the vectors `rows` (M, F)."""
+        noise = torch.randn(count, len(rows), generator=rng) / max(1, len(rows) - 1) ** 0.5
+        weights = noise - noise.mean(1, keepdim=True) + 1 / len(rows)  # gives the mean, plus noise @ (rows - the mean)
+        return [self.from_vector(vector, received_model) for vector in weights @ rows]
 
     def anonymised(self, artifact: Artifact, granularity: str) -> Artifact:
         """The artifact without its sender's name, so that only its values distinguish it from others."""
@@ -134,33 +162,43 @@ class DefendedSimulator(Simulator):
     defense: Defense
 
     @abstractmethod
-    def answer(self, party: ClientImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
-        """The undefended answer of a client with only the images at `index` (m,), as for `simulate`."""
+    def answer(self, sample: ClientSample, rng: torch.Generator) -> Message:
+        """The undefended answer of a client with only the images of `sample`."""
 
-    def read(self, shared: Message, party: ClientImages) -> Artifact:
+    def read(self, shared: Message, sample: ClientSample) -> Artifact:
         """The artifact that an observer makes of the answer; by default its only one."""
         (artifact,) = shared
         return artifact
 
-    def simulate(
-        self,
-        party: ClientImages,
-        index: Tensor,
-        rng: torch.Generator,
-        *,
-        granularity: str = "client",
-        defended: bool = True,
-    ) -> Artifact:
-        answer = self.answer(party, index, rng, granularity)
-        if defended:
-            answer = [self.defense.shared(artifact, rng, party.received_model) for artifact in answer]
-        return self.read(answer, party)
+    def simulate(self, sample: ClientSample, rng: torch.Generator) -> Artifact:
+        answer = self.answer(sample, rng)
+        if sample.defended:
+            answer = [self.defense.shared(artifact, rng, sample.party.received_model) for artifact in answer]
+        return self.read(answer, sample)
 
 
-def client_template(clients: Mapping[str, ClientData]) -> ClientData:
-    """One client's data without held-out images, for its augmentation and its position in the federation."""
-    client = next(iter(clients.values()))
-    return replace(client, held_out_pixels=client.pixels[:0], held_out_labels=client.labels[:0])
+@dataclass(frozen=True, eq=False)
+class ClientSimulator(Simulator):
+    """Has the method's own client answer the server's own request.
+
+    Attributes:
+        method, federation, defense: As trained.
+        client_template: One client's data, for its augmentation and its position in the federation.
+        verb: The request.
+    """
+
+    method: FederatedMethod
+    federation: Federation
+    defense: Defense
+    client_template: ClientData
+    verb: str
+
+    def client(self, sample: ClientSample, rng: torch.Generator, held_out: ClientSample | None = None) -> Any:
+        """The method's client with the images of `sample`, and those of `held_out` for validation."""
+        data = replace(self.client_template, pixels=sample.images, labels=sample.labels)
+        if held_out is not None:
+            data = replace(data, held_out_pixels=held_out.images, held_out_labels=held_out.labels)
+        return self.method.client(self.federation, data, rng)
 
 
 def answered(client: Any, verb: str, received_model: Artifact, kind: type[A]) -> A:

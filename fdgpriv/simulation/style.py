@@ -11,8 +11,9 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import StyleDraft, StyleStatistics
 from fdgpriv.defense import Defense
 from fdgpriv.simulation.artifact_series import ArtifactSeries, EarlierRound
+from fdgpriv.simulation.recorded_run import RecordedRun
 from fdgpriv.simulation.recorded_styles import RecordedStyles
-from fdgpriv.simulation.simulator import ClientImages, InRound, Simulator
+from fdgpriv.simulation.simulator import ClientSample, InRound, Simulator
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,24 +70,17 @@ class StyleSimulator(Simulator):
         assert isinstance(shared, StyleStatistics)
         return shared
 
-    def simulate(
-        self,
-        party: ClientImages,
-        index: Tensor,
-        rng: torch.Generator,
-        *,
-        granularity: str = "client",
-        defended: bool = True,
-    ) -> StyleStatistics:
-        mean, std = self.parts(party, index)
-        draft = self.draft(mean, std, granularity, self.maps(party.images)[index])
-        return self.share(draft, rng) if defended else draft.finish()
+    def simulate(self, sample: ClientSample, rng: torch.Generator) -> StyleStatistics:
+        mean, std = self.parts(sample)
+        draft = self.draft(mean, std, sample.granularity, self.maps(sample.party.images)[sample.index])
+        return self.share(draft, rng) if sample.defended else draft.finish()
 
-    def parts(self, party: ClientImages, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and std (n, C) of each image at `index` (n,), as computed by a client that holds only these."""
+    def parts(self, sample: ClientSample) -> tuple[Tensor, Tensor]:
+        """Mean and std (n, C) of each of the n images, as computed by a client that holds only these."""
+        images, index = sample.party.images, sample.index
         if self.uses_batch_statistics and len(index) > 1:
-            return self.recorded_styles.of_client(party.images, self.template.at, index)
-        mean, std = self.styles(party.images)
+            return self.recorded_styles.of_client(images, self.template.at, index)
+        mean, std = self.styles(images)
         return mean[index], std[index]
 
     def parts_of_clients(self, images: Tensor, clients: Tensor) -> tuple[Tensor, Tensor]:
@@ -96,8 +90,8 @@ class StyleSimulator(Simulator):
         mean, std = self.styles(images)
         return mean[clients], std[clients]
 
-    def each(self, party: ClientImages, index: Tensor, rng: torch.Generator) -> Tensor:
-        return torch.cat(self.parts(party, index), dim=1)
+    def each(self, sample: ClientSample, rng: torch.Generator) -> Tensor:
+        return torch.cat(self.parts(sample), dim=1)
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """The whole artifact, variances as standard deviations: (2C,) or (4C,)."""
@@ -138,8 +132,11 @@ class StyleSimulator(Simulator):
         return replace(self, template=moved)
 
 
-def style_series(recorded_styles: RecordedStyles, defense: Defense) -> ArtifactSeries[Simulator]:
+def style_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
     """The style statistics of a run's last round, with those of the earlier rounds."""
+    recorded_styles, defense = run.recorded_styles, run.defense
+    if recorded_styles is None:
+        return None
     template = recorded_styles.template
     wire: Mapping[str, Artifact] = recorded_styles.wire if template.level == "client" else {}
     return ArtifactSeries(

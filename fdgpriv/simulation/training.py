@@ -1,6 +1,5 @@
 """Artifact kind: the model, or the model update, that a client shares after local training."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from zlib import crc32
@@ -14,12 +13,12 @@ from fdgpriv.data.dataset import ClientData
 from fdgpriv.defense import Defense
 from fdgpriv.federation.disclosure import FederatedMethod, PlainTraining
 from fdgpriv.federation.federation import Federation
-from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.models.copied import copied
 from fdgpriv.models.cpu_io import with_cpu_io
 from fdgpriv.simulation.artifact_series import ArtifactSeries, EarlierRound
-from fdgpriv.simulation.simulator import ClientImages, DefendedSimulator, InRound, Simulator, client_template
+from fdgpriv.simulation.recorded_run import RecordedRun
+from fdgpriv.simulation.simulator import ClientImages, ClientSample, DefendedSimulator, InRound, Simulator
 from fdgpriv.threat import Capability
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
@@ -45,7 +44,7 @@ class TrainingSimulator(DefendedSimulator):
     Attributes:
         kind: Of the artifacts: model_state or model_update.
         method, federation, defense: As trained.
-        like: One client's data, for its augmentation.
+        client_template: One client's data, for its augmentation.
         round: Of the artifacts, from 0.
         first: How those of the first recorded round are simulated, if that is another and all clients received one model.
     """
@@ -54,7 +53,7 @@ class TrainingSimulator(DefendedSimulator):
     method: FederatedMethod
     federation: Federation
     defense: Defense
-    like: ClientData
+    client_template: ClientData
     round: int
     first: InRound | None = None
 
@@ -86,41 +85,40 @@ class TrainingSimulator(DefendedSimulator):
         return tuple(f"{name}.{part}" for part, _ in linear[name].named_parameters())
 
     @cached_property
-    def _known(self) -> Cache[_Training]:
+    def _trainings(self) -> Cache[_Training]:
         model_bytes = sum(tensor.nbytes for tensor in self._network.state_dict().values())
         return Cache(max_entries=max(2, _CACHED // max(1, model_bytes)))
 
-    def trained_once(self, party: ClientImages, index: Tensor, rng: torch.Generator) -> ModelState:
+    def trained_once(self, sample: ClientSample, rng: torch.Generator) -> ModelState:
         """As `trained`, cached by images and draws; importances are computed from the same models."""
-        key = (id(party.images), id(party.received_model), tuple(index.tolist()), bytes(rng.get_state().numpy()))
-        training = self._known.get(
-            key, lambda: _Training(party, self.trained(party, index, rng).in_file(), rng.get_state())
+        party, index = sample.party, tuple(sample.index.tolist())
+        training = self._trainings.get(
+            (id(party.images), id(party.received_model), index, bytes(rng.get_state().numpy())),
+            lambda: _Training(party, self.trained(sample, rng).in_file(), rng.get_state()),
         )
         rng.set_state(training.after)
         return training.model
 
-    def trained(self, party: ClientImages, index: Tensor, rng: torch.Generator) -> ModelState:
-        """The undefended model that a client with the images at `index` (m,) trains from the one it received."""
-        assert party.received_model is not None
+    def trained(self, sample: ClientSample, rng: torch.Generator) -> ModelState:
+        """The undefended model that a client with these images trains from the one it received."""
         model = copied(self._network)
         client_rng = generator(self.federation.seed, 17, crc32(bytes(rng.get_state().numpy())))
         for module in model.modules():
             if isinstance(getattr(module, "rng", None), torch.Generator):  # dropout: each client draws its own
                 module.rng = client_rng  # type: ignore[assignment]
-        party.received_model.load_into(model)
-        self.plain.train_plainly(model, self._data(party, index), self.round, rng)
+        sample.received_model.load_into(model)
+        self.plain.train_plainly(model, self._data(sample), self.round, rng)
         return ModelState.of(model, SERVER, self.round)
 
-    def batches(self, party: ClientImages, index: Tensor, rng: torch.Generator) -> list[tuple[Tensor, Tensor]]:
+    def batches(self, sample: ClientSample, rng: torch.Generator) -> list[tuple[Tensor, Tensor]]:
         """The augmented batches, one for each step of `trained`: images (B, 3, H, W) and labels (B,)."""
-        return list(self.plain.plain_batches(self._data(party, index), rng))
+        return list(self.plain.plain_batches(self._data(sample), rng))
 
-    def _data(self, party: ClientImages, index: Tensor) -> ClientData:
-        return replace(self.like, client=SERVER, pixels=party.images[index], labels=party.labels[index])
+    def _data(self, sample: ClientSample) -> ClientData:
+        return replace(self.client_template, client=SERVER, pixels=sample.images, labels=sample.labels)
 
-    def answer(self, party: ClientImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
-        assert party.received_model is not None
-        return [self.form(self.trained_once(party, index, rng), party.received_model)]
+    def answer(self, sample: ClientSample, rng: torch.Generator) -> Message:
+        return [self.form(self.trained_once(sample, rng), sample.received_model)]
 
     def form(self, trained: ModelState, received_model: ModelState) -> TensorState:
         """The artifact of a trained model: the tensors that the received model has, or their change."""
@@ -178,11 +176,10 @@ class TrainingSimulator(DefendedSimulator):
         return ModelState(client=SERVER, round=self.round, state=state)
 
 
-def training_series(
-    transcript: Transcript, method: FederatedMethod, federation: Federation, defense: Defense, population: Population
-) -> ArtifactSeries[Simulator] | None:
+def training_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
     """Models or updates of the last round for which these and the received models are recorded."""
-    if method.disclosure().training is None:
+    transcript = run.transcript
+    if run.method.disclosure().training is None:
         return None
     uploads = _uploads(transcript, small=False)
     models = {round: transcript.models_sent(round) for round in uploads}
@@ -190,9 +187,8 @@ def training_series(
     if not rounds:
         return None
     last, first = rounds[-1], rounds[0]
-    wire, received_model = uploads[last], models[last]
-    empty = client_template(population.clients)
-    simulator = TrainingSimulator(next(iter(wire.values())).kind, method, federation, defense, empty, last)
+    wire, kind = uploads[last], next(iter(uploads[last].values())).kind
+    simulator = TrainingSimulator(kind, run.method, run.federation, run.defense, run.client_template, last)
     started = transcript.model_sent(first)
     if first != last and started is not None:
         simulator = replace(simulator, first=InRound(replace(simulator, round=first), started))
@@ -201,15 +197,13 @@ def training_series(
         level="client",
         wire=wire,
         clients=tuple(wire),
-        received_model=received_models(received_model, population),
+        received_model=run.received_models(models[last]),
         number=last,
         history=tuple(
-            EarlierRound(
-                round, replace(simulator, round=round), uploads[round], received_models(models[round], population)
-            )
+            EarlierRound(round, replace(simulator, round=round), uploads[round], run.received_models(models[round]))
             if round in rounds
             else small
-            for round, small in _small_rounds(transcript, simulator, population, last)
+            for round, small in _small_rounds(run, simulator, last)
         ),
         earlier=uploads[first] if first != last else {},
         needs=frozenset({Capability.HAS_UPDATES}),
@@ -228,26 +222,12 @@ def _uploads(transcript: Transcript, small: bool) -> dict[int, dict[str, Artifac
     return uploads
 
 
-def _small_rounds(
-    transcript: Transcript, simulator: TrainingSimulator, population: Population, last: int
-) -> list[tuple[int, EarlierRound]]:
+def _small_rounds(run: RecordedRun, simulator: TrainingSimulator, last: int) -> list[tuple[int, EarlierRound]]:
     """Every round before the last in which clients shared, with the small tensors of what they shared and received."""
     small = []
-    for round, wire in sorted(_uploads(transcript, small=True).items()):
-        models = transcript.models_sent(round, small=True)
+    for round, wire in sorted(_uploads(run.transcript, small=True).items()):
+        models = run.transcript.models_sent(round, small=True)
         if round < last and wire.keys() <= models.keys():
-            received = received_models(models, population)
+            received = run.received_models(models)
             small.append((round, EarlierRound(round, replace(simulator, round=round), wire, received, whole=False)))
     return small
-
-
-def received_models(received_model: Mapping[str, ModelState], population: Population) -> dict[str, ModelState]:
-    """The model that each client received; shadow clients get that of a client of their domain; empty where none is
-    recorded.
-    """
-    if not received_model:
-        return {}
-    domain = {name: population.main_domain(name) for name in population.domain_of}
-    of_domain = {domain[name]: model for name, model in received_model.items()}
-    default = next(iter(received_model.values()))
-    return {name: received_model.get(name) or of_domain.get(domain[name], default) for name in domain}

@@ -1,7 +1,7 @@
 """Artifact kind: the accuracies that clients report on the models they receive, over all rounds (LSI, CCST)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -9,60 +9,41 @@ from torch import Tensor
 from fdgpriv.artifacts.artifact import SERVER, Artifact, Message
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.statistics import ValidationHistory, ValidationMetrics
-from fdgpriv.data.dataset import ClientData
-from fdgpriv.defense import Defense
-from fdgpriv.federation.disclosure import FederatedMethod
-from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.held_out import held_out_for
-from fdgpriv.federation.partition import Population
-from fdgpriv.federation.transcript import Transcript
 from fdgpriv.models.cpu_io import with_cpu_io
 from fdgpriv.results.utility import logits
 from fdgpriv.simulation.artifact_series import ArtifactSeries
-from fdgpriv.simulation.simulator import ClientImages, DefendedSimulator, Simulator, answered
+from fdgpriv.simulation.recorded_run import RecordedRun
+from fdgpriv.simulation.simulator import ClientSample, ClientSimulator, DefendedSimulator, Simulator, answered
 from fdgpriv.threat import Capability
 from fdgpriv.utils.seeds import generator
 
 
 @dataclass(frozen=True, eq=False)
-class ValidationSimulator(DefendedSimulator):
+class ValidationSimulator(ClientSimulator, DefendedSimulator):
     """The answer of the method's own client to the server's request for its accuracy on held-out images.
 
     For n images the client holds out as many as a client of that size does, drawn from all of the party's images, the n
-    included. Images that were trained on raise accuracies, which makes these less informative.
+    included. Images that were trained on raise accuracies, which makes these less informative. The request for accuracies
+    is sent with a model only.
 
     Attributes:
-        method, federation, defense: As trained.
-        like: One client's data, for its position in the federation.
-        verb: The request for accuracies, sent with a model only.
         models: The model of each accuracy; where that one was not recorded, the next recorded one.
     """
 
-    method: FederatedMethod
-    federation: Federation
-    defense: Defense
-    like: ClientData
-    verb: str
     models: Sequence[ModelState]
 
     kind = ValidationHistory.kind
 
-    def answer(self, party: ClientImages, index: Tensor, rng: torch.Generator, granularity: str) -> Message:
-        count = held_out_for(len(index), self.federation.held_out)
-        out = torch.randperm(len(party.images), generator=rng)[:count]
-        data = replace(
-            self.like,
-            pixels=party.images[index],
-            labels=party.labels[index],
-            held_out_pixels=party.images[out],
-            held_out_labels=party.labels[out],
-        )
-        client = self.method.client(self.federation, data, rng)
+    def answer(self, sample: ClientSample, rng: torch.Generator) -> Message:
+        count = held_out_for(len(sample.index), self.federation.held_out)
+        held_out = torch.randperm(len(sample.party.images), generator=rng)[:count]
+        client = self.client(sample, rng, ClientSample(sample.party, held_out))
         distinct = {id(model): model for model in self.models}
         answers = {key: answered(client, self.verb, model, ValidationMetrics) for key, model in distinct.items()}
         return [answers[id(model)] for model in self.models]
 
-    def read(self, shared: Message, party: ClientImages) -> Artifact:
+    def read(self, shared: Message, sample: ClientSample) -> Artifact:
         return joined(shared)
 
     @property
@@ -90,16 +71,14 @@ class ValidationSimulator(DefendedSimulator):
 
 def joined(metrics: Sequence[Artifact]) -> ValidationHistory:
     """Several rounds' accuracies as one artifact with the metadata of the last."""
-    accuracies = torch.stack([one.tensors()["accuracy"].double() for one in metrics])
+    accuracies = torch.stack([metric.tensors()["accuracy"].double() for metric in metrics])
     return ValidationHistory(client=metrics[-1].client, round=metrics[-1].round, accuracies=accuracies)
 
 
-def validation_series(
-    transcript: Transcript, method: FederatedMethod, federation: Federation, defense: Defense, population: Population
-) -> ArtifactSeries[Simulator] | None:
+def validation_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
     """The accuracies of all rounds in which all clients of the last round reported one, where its model is recorded."""
     shared: dict[tuple[int, str], dict[str, Artifact]] = {}
-    for record, artifact in transcript.of_kind(ValidationMetrics.kind):
+    for record, artifact in run.transcript.of_kind(ValidationMetrics.kind):
         if artifact is not None:
             shared.setdefault((record.round, record.verb), {})[record.origin] = artifact
     if not shared:
@@ -108,13 +87,13 @@ def validation_series(
     times = [time for time, by_client in shared.items() if by_client.keys() >= set(clients)]
     models: list[ModelState] = []
     for time in reversed(times):
-        model = transcript.model_sent(*time) or next(iter(models), None)
+        model = run.transcript.model_sent(*time) or next(iter(models), None)
         if model is None:
             return None
         models.insert(0, model)
     return ArtifactSeries(
         simulator=ValidationSimulator(
-            method, federation, defense, next(iter(population.clients.values())), times[-1][1], models
+            run.method, run.federation, run.defense, run.client_template, times[-1][1], models
         ),
         level="client",
         wire={name: joined([shared[time][name] for time in times]) for name in clients},

@@ -20,7 +20,7 @@ from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.federation.local_engine import LocalEngine
 from fdgpriv.federation.partition import populate
 from fdgpriv.federation.wire import Wire
-from fdgpriv.simulation.simulator import ClientImages
+from fdgpriv.simulation.simulator import ClientImages, ClientSample
 from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.threat import threat
 from fdgpriv.utils.cache import Cache
@@ -58,8 +58,7 @@ def test_shadows(capsys: pytest.CaptureFixture[str]) -> None:
     for size in (1, 2, 5, 20, 64):
         held = ClientImages(like.images[:size], like.labels[:size], sent)
         many, seeds = [held] * COUNT, list(range(COUNT))
-        index = torch.arange(size)
-        one = typical(partial(simulator.trained, held, index, generator(0)))
+        one = typical(partial(simulator.trained, ClientSample.all_of(held), generator(0)))
         loop = typical(partial(shadows.train_separately, simulator, many, seeds))
         together = typical(partial(shadows.train_jointly, simulator, many, seeds))
         with capsys.disabled():
