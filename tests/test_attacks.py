@@ -31,7 +31,7 @@ from fdgpriv.simulation.style import StyleSimulator
 from fdgpriv.statistics import rule
 from fdgpriv.statistics.interval import mean_interval
 from fdgpriv.statistics.paired import LEVEL
-from fdgpriv.statistics.rule import Hypothesis
+from fdgpriv.statistics.rule import LeadTest
 from fdgpriv.tasks.images import Images
 from fdgpriv.threat import NotGranted, threat
 from fdgpriv.utils.cache import Cache
@@ -271,9 +271,9 @@ def test_every_prediction_is_scored_and_every_score_is_a_number(least: Fitted, n
 def p_of(attack: Attack, role: str, scope: str, scores: TrialScores, resamples: int) -> float:
     """Of the test that an attack on single images' styles beats every control of this scope."""
     found = attack_scores(attack, threat(role), "style_statistics", level="image", conditions=conditions({1: scores}))
-    hypothesis = found.hypothesis(scope, scores)
-    assert isinstance(hypothesis, Hypothesis)
-    p = rule.test(hypothesis, np.random.default_rng(0), resamples).p
+    lead_test = found.lead_test(scope, scores)
+    assert isinstance(lead_test, LeadTest)
+    p = rule.test(lead_test, np.random.default_rng(0), resamples).p
     assert p is not None
     return p
 

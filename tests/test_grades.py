@@ -10,7 +10,7 @@ from fdgpriv.statistics import rule
 from fdgpriv.statistics.grades import Grade, grade, share_of_achievable, words
 from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.resolution import power
-from fdgpriv.statistics.rule import Hypothesis
+from fdgpriv.statistics.rule import LeadTest
 from fdgpriv.verdicts.attack_scores import AttackScores
 from fdgpriv.verdicts.judge import judge
 from fdgpriv.verdicts.trial_scores import TrialScores
@@ -113,7 +113,7 @@ def simulated(controls: int, runs: int, rng: np.random.Generator) -> float:
     for _ in range(runs):
         attack = rng.normal(size=30)
         tested = rule.test(
-            Hypothesis(attack, {str(b): rng.normal(size=30) for b in range(controls)}), rng, 2000, sharp=False
+            LeadTest(attack, {str(b): rng.normal(size=30) for b in range(controls)}), rng, 2000, sharp=False
         )
         # a bound of at most 0 is reported as no bound: it would have excluded the true lead of 0
         wrong += tested.no_bound == "not_above_control"
@@ -137,7 +137,7 @@ def test_the_bound_is_at_level_025_over_the_number_of_controls() -> None:
 
     rng = np.random.default_rng(0)
     attack, controls = rng.normal(size=12), {str(b): rng.normal(-1, 1, size=12) for b in range(3)}
-    tested = rule.test(Hypothesis(attack, controls), rng, 2000, sharp=False)
+    tested = rule.test(LeadTest(attack, controls), rng, 2000, sharp=False)
     bounds = [
         stats.ttest_1samp(attack - control, 0).confidence_interval(1 - 2 * LEVEL / 3).high
         for control in controls.values()
@@ -152,7 +152,7 @@ def test_the_global_null_calls_few_leaks() -> None:
         found = 0
         for _ in range(300):
             values = {str(b): rng.normal(size=30) for b in range(controls)}
-            tested = rule.test(Hypothesis(rng.normal(size=30), values), rng, 400, sharp=False)
+            tested = rule.test(LeadTest(rng.normal(size=30), values), rng, 400, sharp=False)
             found += tested.p is not None and tested.p <= LEVEL
         assert found / 300 <= 0.05
 
@@ -161,10 +161,10 @@ def test_an_attack_without_the_artifact_excludes_nothing() -> None:
     rng = np.random.default_rng(0)
     control = rng.normal(size=30)
     for used, no_bound in ((True, "not_above_control"), (False, "artifact_not_used")):
-        tested = rule.test(Hypothesis(control, {"prior": control}, artifact_used=used), rng, 2000, sharp=False)
+        tested = rule.test(LeadTest(control, {"prior": control}, artifact_used=used), rng, 2000, sharp=False)
         assert (tested.difference, tested.upper, tested.no_bound) == (0.0, None, no_bound)
     assert tested.interval(0.05) is None
-    better = rule.test(Hypothesis(control - 1 + rng.normal(size=30), {"prior": control}), rng, 2000, sharp=False)
+    better = rule.test(LeadTest(control - 1 + rng.normal(size=30), {"prior": control}), rng, 2000, sharp=False)
     assert better.upper is None
     assert better.no_bound == "not_above_control"  # significantly worse than its control
 
@@ -175,7 +175,7 @@ def test_shared_images_widen_the_test_by_their_variance() -> None:
 
     rng = np.random.default_rng(0)
     d, shared = rng.normal(0.4, 1, size=12), 0.05
-    tested = rule.test(Hypothesis(d, {"b": np.zeros(12)}, shared_variance={"b": shared}), rng, 2000, sharp=False)
+    tested = rule.test(LeadTest(d, {"b": np.zeros(12)}, shared_variance={"b": shared}), rng, 2000, sharp=False)
     se = np.sqrt(d.var(ddof=1) / 12 + shared)
     assert tested.p == pytest.approx(stats.t.sf(d.mean() / se, 11))
     assert tested.lower == pytest.approx(min(0.0, d.mean() - stats.t.ppf(0.975, 11) * se))
@@ -185,7 +185,7 @@ def test_shared_images_widen_the_test_by_their_variance() -> None:
         found = 0
         for _ in range(400):
             leads = rng.normal(size=30) + 0.25 * rng.normal()
-            one = Hypothesis(leads, {"b": np.zeros(30)}, shared_variance={"b": known})
+            one = LeadTest(leads, {"b": np.zeros(30)}, shared_variance={"b": known})
             tested = rule.test(one, rng, 400, sharp=False)
             found += tested.p is not None and tested.p <= LEVEL
         return found / 400
@@ -200,7 +200,7 @@ def test_shared_images_raise_the_resolution_and_lower_the_power() -> None:
     alone, shared = (power(leads, np.random.default_rng(0), shared_variance=np.array([v])) for v in (0.0, 0.09))
     assert shared < alone - 0.1
     tests = [
-        rule.test(Hypothesis(leads[:, 0], {"b": np.zeros(30)}, shared_variance={"b": v}), rng, 400).resolution
+        rule.test(LeadTest(leads[:, 0], {"b": np.zeros(30)}, shared_variance={"b": v}), rng, 400).resolution
         for v in (0.0, 0.09)
     ]
     expected = [

@@ -32,7 +32,7 @@ from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.statistics import rule
 from fdgpriv.statistics.interval import mean_interval
 from fdgpriv.statistics.paired import LEVEL
-from fdgpriv.statistics.rule import Hypothesis
+from fdgpriv.statistics.rule import LeadTest
 from fdgpriv.tasks import membership as members_task
 from fdgpriv.threat import THREATS, threat
 from fdgpriv.utils.seeds import generator
@@ -249,9 +249,9 @@ def test_what_a_client_learned_by_heart_is_found(memorised: Evaluator, settings:
         assert abs(np.mean(whole.headline[name]) - 0.5) < 0.12
     if not settings:
         stored = attack_scores(attack_of(), threat("server"), "model_state", shared=True, conditions=conditions(scores))
-        hypothesis = stored.hypothesis("client", whole)
-        assert isinstance(hypothesis, Hypothesis)
-        p = rule.test(hypothesis, np.random.default_rng(0), 2000).p
+        lead_test = stored.lead_test("client", whole)
+        assert isinstance(lead_test, LeadTest)
+        p = rule.test(lead_test, np.random.default_rng(0), 2000).p
         assert p is not None
         assert p <= LEVEL
 

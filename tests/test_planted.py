@@ -33,7 +33,6 @@ from fdgpriv.tasks.task import Predictions
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
 from fdgpriv.verdicts.attack_scores import AttackScores
-from fdgpriv.verdicts.attack_tests import AttackTests
 from fdgpriv.verdicts.trial_scores import TrialScores
 
 planting: Any = import_module("fdgpriv.evaluation.planted")
@@ -120,7 +119,7 @@ def entry(by_size: Mapping[int | None, TrialScores], attack: Attack | None = Non
 def test_a_leak_is_looked_for_where_it_just_matters(means: Sequence[float], share: float, before: int) -> None:
     by_weight = [scores(mean, 0.8 + i) for i, mean in enumerate(means)]
     one = entry({None: by_weight[0]})
-    low, high = (one.hypothesis("client", by_weight[i]).leads() for i in (before, min(before + 1, 3)))
+    low, high = (one.lead_test("client", by_weight[i]).leads() for i in (before, min(before + 1, 3)))
     wanted = power((1 - share) * low + share * high, np.random.default_rng(7))
     assert planting._power_at_relevant_lead(one, "client", by_weight, 7) == wanted
 
@@ -169,9 +168,9 @@ def test_more_artifacts_and_another_size_only_where_needed(
 
 
 def test_units_are_clients() -> None:
-    hypothesis: Any = entry({None: scores(2.0)}).hypothesis("client", scores(2.0, sizes=3))
-    torch.testing.assert_close(hypothesis.leads()[:, 0].mean(), np.float64(2.0))
-    assert hypothesis.leads().shape == (12, 4)
+    lead_test: Any = entry({None: scores(2.0)}).lead_test("client", scores(2.0, sizes=3))
+    torch.testing.assert_close(lead_test.leads()[:, 0].mean(), np.float64(2.0))
+    assert lead_test.leads().shape == (12, 4)
 
 
 # On a trained federation
@@ -316,14 +315,14 @@ OPEN = Evidence(SEEN, 1.0, POSITIVE)
     ],
 )
 def test_a_planted_leak_is_looked_for_where_the_verdict_depends_on_it(evidence: Evidence | Absent, asked: bool) -> None:
-    tests = AttackTests({"client": evidence, "domain": OPEN}, None, {}, None)
+    by_scope = {"client": evidence, "domain": OPEN}
     one: Any = SimpleNamespace(shared=True, exact=False)
-    assert undecided(one, tests, 1) == (["client", "domain"] if asked else ["domain"])
-    assert undecided(SimpleNamespace(shared=False, exact=False), tests, 1) == []  # type: ignore[arg-type]
-    assert undecided(SimpleNamespace(shared=True, exact=True), tests, 1) == []  # type: ignore[arg-type]
+    assert undecided(one, by_scope, 1) == (["client", "domain"] if asked else ["domain"])
+    assert undecided(SimpleNamespace(shared=False, exact=False), by_scope, 1) == []  # type: ignore[arg-type]
+    assert undecided(SimpleNamespace(shared=True, exact=True), by_scope, 1) == []  # type: ignore[arg-type]
 
 
 def test_simes_may_raise_p_where_several_attacks_ask_the_same() -> None:
-    tests = AttackTests({"client": replace(OPEN, test=replace(SEEN, p=0.009))}, None, {}, None)
+    by_scope = {"client": replace(OPEN, test=replace(SEEN, p=0.009))}
     one: Any = SimpleNamespace(shared=True, exact=False)
-    assert [undecided(one, tests, asking) for asking in (1, 2, 3)] == [[], [], ["client"]]
+    assert [undecided(one, by_scope, asking) for asking in (1, 2, 3)] == [[], [], ["client"]]

@@ -16,7 +16,7 @@ from fdgpriv.statistics.multiplicity import benjamini_hochberg, holm, simes
 from fdgpriv.statistics.paired import ControlTest
 from fdgpriv.statistics.questions import Absent, Answer, Evidence, EvidenceByAttack, answers
 from fdgpriv.statistics.resolution import resolution
-from fdgpriv.statistics.rule import Hypothesis
+from fdgpriv.statistics.rule import LeadTest
 from fdgpriv.verdicts.attack_scores import AttackScores
 from fdgpriv.verdicts.attack_tests import attack_tests
 from fdgpriv.verdicts.judge import Verdicts, judge
@@ -124,7 +124,7 @@ def test_hits_at_the_resolution_are_found_at_80_percent(
         found = []
         for _ in range(300):
             hits = (rng.random(30) < 0.2 + lead).astype(float)
-            line = Hypothesis(hits, {"b": control}, bounds=(0.0, 1.0))
+            line = LeadTest(hits, {"b": control}, bounds=(0.0, 1.0))
             found.append((rule.test(line, rng, RESAMPLES, sharp=False).p or 0.0) <= 0.025)
         return float(np.mean(found))
 
@@ -477,9 +477,9 @@ def test_what_the_public_prior_answers_exactly_is_not_applicable() -> None:
 def test_resampling_uses_400_draws_for_each_test_of_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def spy(hypothesis: Hypothesis, rng: np.random.Generator, resamples: int, *, sharp: bool = True) -> rule.Test:
+    def spy(lead_test: LeadTest, rng: np.random.Generator, resamples: int, *, sharp: bool = True) -> rule.Test:
         seen.append(resamples)
-        return rule.test(hypothesis, rng, resamples, sharp=sharp)
+        return rule.test(lead_test, rng, resamples, sharp=sharp)
 
     monkeypatch.setattr("fdgpriv.verdicts.attack_tests.test", spy)
     attack_tests({f"run/{i}": attack_scores(NULL) for i in range(10)}, 0)
@@ -502,7 +502,7 @@ def leaks(truth: Array, rng: np.random.Generator) -> list[bool]:
         for name in ("a", "b"):
             attack, *others = (units + own + rng.normal(size=(4, 15))) / 3**0.5
             controls = {str(j): values for j, values in enumerate(others)}
-            line = Hypothesis(attack + lead, controls)
+            line = LeadTest(attack + lead, controls)
             evidence[name] = Evidence(rule.test(line, rng, RESAMPLES, sharp=False), 0.5)
         asked[str(i)] = evidence
     return [one.verdict == "leak" for one in answers(asked).values()]

@@ -62,11 +62,11 @@ def p_values(held_out: bool, lead: float, runs: int) -> Iterator[tuple[float, fl
             for rows in answers.values()
         )
         shared = task.shared_variances(answers, units).of_lead
-        hypotheses = [
-            rule.Hypothesis(attack, {"noise": noise}, bounds=(0.0, 1.0), shared_variance=variance)
+        lead_tests = [
+            rule.LeadTest(attack, {"noise": noise}, bounds=(0.0, 1.0), shared_variance=variance)
             for variance in (shared, {})
         ]
-        found = [rule.test(one, np.random.default_rng(run), 400, sharp=False).p for one in hypotheses]
+        found = [rule.test(one, np.random.default_rng(run), 400, sharp=False).p for one in lead_tests]
         assert found[0] is not None
         assert found[1] is not None
         yield found[0], found[1]

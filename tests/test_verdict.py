@@ -9,7 +9,7 @@ from scipy import stats
 from fdgpriv.selftest import alarms
 from fdgpriv.statistics import interval, rule
 from fdgpriv.statistics.interval import Array
-from fdgpriv.statistics.rule import Hypothesis
+from fdgpriv.statistics.rule import LeadTest
 
 RESAMPLES = 400
 
@@ -43,7 +43,7 @@ def test_a_real_leak_is_found(units: int, rng: np.random.Generator) -> None:
     leaks = 0
     for _ in range(100):
         attack, one, other = rng.normal(size=(3, units)) + np.array([[6 / units**0.5], [0], [0]])
-        leaks += (rule.test(Hypothesis(attack, {"one": one, "other": other}), rng, RESAMPLES).p or 0.0) <= 0.025
+        leaks += (rule.test(LeadTest(attack, {"one": one, "other": other}), rng, RESAMPLES).p or 0.0) <= 0.025
     assert leaks >= 85
 
 
@@ -52,7 +52,7 @@ def test_the_bounds_cover_the_truth(units: int, rng: np.random.Generator) -> Non
     above, below = 0, 0
     for _ in range(500):
         attack, one, other = rng.normal(size=(3, units)) + np.array([[1.0], [0.4], [0.0]])
-        shown = rule.test(Hypothesis(attack, {"one": one, "other": other}), rng, RESAMPLES)
+        shown = rule.test(LeadTest(attack, {"one": one, "other": other}), rng, RESAMPLES)
         assert shown.lower is not None
         assert shown.upper is not None
         above += shown.lower > 0.6
@@ -64,7 +64,7 @@ def test_the_bounds_cover_the_truth(units: int, rng: np.random.Generator) -> Non
 def test_p_and_lower_bound_agree(rng: np.random.Generator) -> None:
     seen = set()
     for _ in range(200):
-        line = Hypothesis(rng.exponential(size=24) + 0.4, {"b": rng.exponential(size=24)})
+        line = LeadTest(rng.exponential(size=24) + 0.4, {"b": rng.exponential(size=24)})
         shown = rule.test(line, rng, RESAMPLES)
         assert shown.p is not None
         assert shown.lower is not None
@@ -80,7 +80,7 @@ def test_below_20_units_it_is_the_t_test(rng: np.random.Generator) -> None:
     attack, control = rng.normal(size=(2, 30))
     attack += 0.8
     cluster = np.repeat(np.arange(10), 3)
-    shown = rule.test(Hypothesis(attack, {"b": control}, cluster), rng, RESAMPLES)
+    shown = rule.test(LeadTest(attack, {"b": control}, cluster), rng, RESAMPLES)
     d = np.array([(attack - control)[cluster == u].mean() for u in range(10)])
     wanted = stats.ttest_1samp(d, 0, alternative="greater")
     both = stats.ttest_1samp(d, 0).confidence_interval(0.95)
@@ -90,7 +90,7 @@ def test_below_20_units_it_is_the_t_test(rng: np.random.Generator) -> None:
 
 def test_from_20_units_it_is_the_more_careful_of_bootstrap_and_t(rng: np.random.Generator) -> None:
     d = np.stack([rng.exponential(size=24) - 0.6, rng.exponential(size=24) * -1 + 1.4], axis=1)
-    line = Hypothesis(np.zeros(24), {"right": -d[:, 0], "left": -d[:, 1]})
+    line = LeadTest(np.zeros(24), {"right": -d[:, 0], "left": -d[:, 1]})
     shown = rule.test(line, rng, 20_000)
     for column, name in zip(d.T, line.controls, strict=True):
         mean, se = column.mean(), stats.sem(column)
@@ -109,8 +109,8 @@ def test_the_attack_must_beat_every_control(rng: np.random.Generator) -> None:
     base = rng.normal(size=40)
     attack = base + 1 + 0.1 * rng.normal(size=40)
     weak, equal = base + 0.1 * rng.normal(size=40), attack + 0.1 * rng.normal(size=40)
-    alone = rule.test(Hypothesis(attack, {"weak": weak}), rng, RESAMPLES)
-    both = rule.test(Hypothesis(attack, {"weak": weak, "equal": equal}), rng, RESAMPLES)
+    alone = rule.test(LeadTest(attack, {"weak": weak}), rng, RESAMPLES)
+    both = rule.test(LeadTest(attack, {"weak": weak, "equal": equal}), rng, RESAMPLES)
     assert alone.p is not None
     assert both.p is not None
     assert alone.p < 0.01 < 0.1 < both.p
@@ -120,7 +120,7 @@ def test_the_attack_must_beat_every_control(rng: np.random.Generator) -> None:
 
 
 def test_clusters_of_unequal_size_weigh_the_same(rng: np.random.Generator) -> None:
-    line = Hypothesis(np.array([1.0, 1.0, 1.0, 3.0]), {"b": np.zeros(4)}, np.array(["a", "a", "a", "b"]))
+    line = LeadTest(np.array([1.0, 1.0, 1.0, 3.0]), {"b": np.zeros(4)}, np.array(["a", "a", "a", "b"]))
     shown = rule.test(line, rng, RESAMPLES)
     assert (shown.difference, shown.units) == (2.0, 2)
 
@@ -128,7 +128,7 @@ def test_clusters_of_unequal_size_weigh_the_same(rng: np.random.Generator) -> No
 def test_hits_against_none_have_mcnemar_s_p(rng: np.random.Generator) -> None:
     for wins, p in ((12, 2.0**-12), (8, 2.0**-8), (3, 2.0**-3), (0, 1.0)):
         hits = np.array([1.0] * wins + [0.0] * (12 - wins))
-        shown = rule.test(Hypothesis(hits, {"b": np.zeros(12)}, bounds=(0, 1)), rng, 100_000)
+        shown = rule.test(LeadTest(hits, {"b": np.zeros(12)}, bounds=(0, 1)), rng, 100_000)
         assert shown.p == pytest.approx(p, rel=0.1, abs=1e-4)
 
 
@@ -140,7 +140,7 @@ def chance(rate: float, units: int, rng: np.random.Generator) -> Array:
 def test_many_hits_beat_the_mean_of_guesses(rng: np.random.Generator) -> None:
     """Bootstrap-t has p = .02 to .04 here: in 4 % of resamples all hit, and the differences hardly vary."""
     hits = np.append(np.ones(27), np.zeros(3))
-    found = rule.test(Hypothesis(hits, {"noise": chance(1 / 30, 30, rng)}, bounds=(0.0, 1.0)), rng, 10_000)
+    found = rule.test(LeadTest(hits, {"noise": chance(1 / 30, 30, rng)}, bounds=(0.0, 1.0)), rng, 10_000)
     assert found.p is not None
     assert found.p < 0.001
     assert found.lower is not None
@@ -153,7 +153,7 @@ def test_hits_at_the_rate_of_guesses_rarely_beat_them(rate: float, rng: np.rando
     for _ in range(400):
         hits = (rng.random(30) < rate).astype(float)
         found = rule.test(
-            Hypothesis(hits, {"noise": chance(rate, 30, rng)}, bounds=(0.0, 1.0)), rng, RESAMPLES, sharp=False
+            LeadTest(hits, {"noise": chance(rate, 30, rng)}, bounds=(0.0, 1.0)), rng, RESAMPLES, sharp=False
         )
         leaks += found.p is not None and found.p <= 0.025
     assert leaks <= 0.04 * 400
@@ -162,17 +162,17 @@ def test_hits_at_the_rate_of_guesses_rarely_beat_them(rate: float, rng: np.rando
 def test_equal_answers_have_p_1_and_bounds_0(rng: np.random.Generator) -> None:
     scores = rng.random(15).round()
     for bounds in (None, (0.0, 1.0)):
-        shown = rule.test(Hypothesis(scores, {"b": scores}, bounds=bounds), rng, RESAMPLES)
+        shown = rule.test(LeadTest(scores, {"b": scores}, bounds=bounds), rng, RESAMPLES)
         assert (shown.p, shown.difference, shown.lower, shown.upper, shown.resolution) == (1.0, 0.0, 0.0, None, None)
         assert shown.no_bound == "not_above_control"
-    worse = rule.test(Hypothesis(np.full(15, -0.3), {"b": np.zeros(15)}), rng, RESAMPLES)
+    worse = rule.test(LeadTest(np.full(15, -0.3), {"b": np.zeros(15)}), rng, RESAMPLES)
     assert (worse.p, worse.lower, worse.upper) == (1.0, None, None)  # constant, but not the control's answers
 
 
 def test_constant_positive_differences_have_the_sign_flip_p(rng: np.random.Generator) -> None:
     attack = np.arange(15) / 10 + 0.1  # differences of 0.1 but for rounding
-    assert rule.test(Hypothesis(attack, {"b": np.arange(15) / 10}), rng, RESAMPLES).p == 2.0**-15
-    few = rule.test(Hypothesis(np.array([5.0, 5.1, 5.2, 4.9, 5.0]), {"b": np.zeros(5)}), rng, RESAMPLES)
+    assert rule.test(LeadTest(attack, {"b": np.arange(15) / 10}), rng, RESAMPLES).p == 2.0**-15
+    few = rule.test(LeadTest(np.array([5.0, 5.1, 5.2, 4.9, 5.0]), {"b": np.zeros(5)}), rng, RESAMPLES)
     assert few.p == 2.0**-5
     assert few.lower == 0.0  # p is above the level, so the bound may not claim more
 
@@ -180,19 +180,19 @@ def test_constant_positive_differences_have_the_sign_flip_p(rng: np.random.Gener
 def test_the_upper_bound_of_rare_hits_is_clopper_pearson(rng: np.random.Generator) -> None:
     for wins, units in ((1, 12), (1, 20), (3, 40)):
         hits = np.array([1.0] * wins + [0.0] * (units - wins))
-        shown = rule.test(Hypothesis(hits, {"b": np.zeros(units)}, bounds=(0, 1)), rng, 100_000)
+        shown = rule.test(LeadTest(hits, {"b": np.zeros(units)}, bounds=(0, 1)), rng, 100_000)
         assert shown.upper == pytest.approx(stats.beta.ppf(0.975, wins + 1, units - wins), rel=0.03)
-        assert rule.test(Hypothesis(hits, {"b": np.zeros(units)}), rng, RESAMPLES).upper is None
+        assert rule.test(LeadTest(hits, {"b": np.zeros(units)}), rng, RESAMPLES).upper is None
 
 
 def test_the_same_generator_gives_the_same_test() -> None:
-    line = Hypothesis(np.random.default_rng(1).normal(size=30), {"b": np.zeros(30)})
+    line = LeadTest(np.random.default_rng(1).normal(size=30), {"b": np.zeros(30)})
     one, other = (rule.test(line, np.random.default_rng(7), RESAMPLES) for _ in range(2))
     assert one == other
 
 
 def test_one_unit_has_no_p_and_says_so(rng: np.random.Generator) -> None:
-    shown = rule.test(Hypothesis(np.ones(4), {"b": np.zeros(4)}, np.zeros(4)), rng, RESAMPLES)
+    shown = rule.test(LeadTest(np.ones(4), {"b": np.zeros(4)}, np.zeros(4)), rng, RESAMPLES)
     assert (shown.p, shown.lower, shown.upper, shown.difference) == (None, None, None, 1.0)
     assert shown.reason == "want at least 2 units, got 1"
 
@@ -203,17 +203,17 @@ TWO, BEYOND, NORMAL = np.zeros(2), np.full(12, 2.0), np.random.default_rng(0).no
 @pytest.mark.parametrize(
     ("ask", "told"),
     [
-        (lambda: Hypothesis(np.array([1.0, np.nan]), {"b": TWO}), "want finite attack, got nan at 1"),
-        (lambda: Hypothesis(TWO, {"b": np.array([np.inf, 0.0])}), "want finite control 'b', got inf"),
-        (lambda: Hypothesis(TWO, {}), "at least one control"),
-        (lambda: Hypothesis(TWO, {"b": np.zeros(3)}), "paired"),
-        (lambda: Hypothesis(TWO, {"b": TWO}, np.zeros(3)), r"want cluster \(2,\)"),
+        (lambda: LeadTest(np.array([1.0, np.nan]), {"b": TWO}), "want finite attack, got nan at 1"),
+        (lambda: LeadTest(TWO, {"b": np.array([np.inf, 0.0])}), "want finite control 'b', got inf"),
+        (lambda: LeadTest(TWO, {}), "at least one control"),
+        (lambda: LeadTest(TWO, {"b": np.zeros(3)}), "paired"),
+        (lambda: LeadTest(TWO, {"b": TWO}, np.zeros(3)), r"want cluster \(2,\)"),
         (
-            lambda: rule.test(Hypothesis(BEYOND, {"b": np.zeros(12)}, bounds=(0, 1)), None, RESAMPLES),
+            lambda: rule.test(LeadTest(BEYOND, {"b": np.zeros(12)}, bounds=(0, 1)), None, RESAMPLES),
             "want differences in",
         ),
         (
-            lambda: rule.test(Hypothesis(NORMAL, {"b": np.zeros(30)}), np.random.default_rng(0), 20),
+            lambda: rule.test(LeadTest(NORMAL, {"b": np.zeros(30)}), np.random.default_rng(0), 20),
             "want resamples",
         ),
         (lambda: interval.clopper_pearson(11, 10), "want 0 <= successes"),
@@ -232,7 +232,7 @@ def test_the_interval_of_a_lead_is_t_over_the_strongest_control(
     rng: np.random.Generator,
 ) -> None:
     attack, near = rng.normal(size=(2, 12)) + np.array([[1.0], [0.5]])
-    shown = rule.test(Hypothesis(attack, {"near": near, "far": near - 5}), rng, RESAMPLES)
+    shown = rule.test(LeadTest(attack, {"near": near, "far": near - 5}), rng, RESAMPLES)
     assert shown.strongest_control == "near"
     for error in (0.05, 0.01):
         wanted = stats.ttest_1samp(attack - near, 0).confidence_interval(1 - error)
@@ -242,13 +242,13 @@ def test_the_interval_of_a_lead_is_t_over_the_strongest_control(
 def test_the_interval_of_a_lead_is_clipped_and_covers_the_bounds(
     rng: np.random.Generator,
 ) -> None:
-    half = Hypothesis(np.array([1.0] * 12 + [0.0] * 2), {"b": np.zeros(14)}, bounds=(0, 1))
+    half = LeadTest(np.array([1.0] * 12 + [0.0] * 2), {"b": np.zeros(14)}, bounds=(0, 1))
     assert (rule.test(half, rng, RESAMPLES).interval(1e-6) or (0, 0))[1] == 1.0
-    sure = rule.test(Hypothesis(np.ones(15), {"b": np.zeros(15)}, bounds=(0, 1)), rng, RESAMPLES)
+    sure = rule.test(LeadTest(np.ones(15), {"b": np.zeros(15)}, bounds=(0, 1)), rng, RESAMPLES)
     assert sure.interval(0.05) == (sure.lower, 1.0)  # 15 of 15 hits do not prove a rate of 1
     assert sure.lower is not None
     assert sure.lower < 0.9
-    without = rule.test(Hypothesis(np.ones(15), {"b": np.zeros(15)}), rng, RESAMPLES)
+    without = rule.test(LeadTest(np.ones(15), {"b": np.zeros(15)}), rng, RESAMPLES)
     assert without.interval(0.05) is None
 
 

@@ -35,7 +35,7 @@ from fdgpriv.utils.file_names import slug
 from fdgpriv.utils.files import DamagedFile
 from fdgpriv.utils.seeds import generator
 from fdgpriv.verdicts.attack_scores import AttackScores, from_tables, to_tables
-from fdgpriv.verdicts.attack_tests import attack_tests
+from fdgpriv.verdicts.attack_tests import early_evidence
 from fdgpriv.verdicts.trial_scores import Condition, TrialScores
 
 
@@ -264,8 +264,7 @@ class AttackEvaluation:
         for key, scores in evaluated.items():
             scopes: list[str] = []
             if not scores.not_applicable and 1 in scores.by_size:
-                tests = attack_tests({key: scores}, seed, sharp=False)[key]
-                scopes = undecided(scores, tests, self.asking.get(scores.secret, 1))
+                scopes = undecided(scores, early_evidence(scores, seed), self.asking.get(scores.secret, 1))
             if scopes:
                 adversaries = trials.adversaries(series, trials.sizes(series))
                 power = planted_power(trials, adversaries, scores, scopes, generator(seed, 41), planted_scores)

@@ -21,12 +21,11 @@ from fdgpriv.simulation.mixture import Mixture, Sent
 from fdgpriv.simulation.planted import Plant
 from fdgpriv.statistics.interval import Array
 from fdgpriv.statistics.paired import LEVEL
-from fdgpriv.statistics.questions import Evidence
+from fdgpriv.statistics.questions import Absent, Evidence
 from fdgpriv.statistics.resolution import POWER, power
-from fdgpriv.statistics.rule import Hypothesis
+from fdgpriv.statistics.rule import LeadTest
 from fdgpriv.utils.cache import Cache
 from fdgpriv.verdicts.attack_scores import AttackScores
-from fdgpriv.verdicts.attack_tests import AttackTests
 from fdgpriv.verdicts.trial_scores import TrialScores
 from fdgpriv.view import Deferred
 
@@ -40,11 +39,11 @@ _ALTERNATIVES, _FEW_ALTERNATIVES = 3, 1  # artifacts per control: fewer where im
 _WEIGHT_NUMBER = 1000  # stands in the place of the number of images
 
 
-def undecided(scores: AttackScores, tests: AttackTests, asking: int) -> list[str]:
+def undecided(scores: AttackScores, by_scope: Mapping[str, Evidence | Absent], asking: int) -> list[str]:
     """The scopes in which "no leak found" depends on whether a planted leak is found; `asking` attacks ask the same."""
     return [
         scope
-        for scope, evidence in tests.scopes.items()
+        for scope, evidence in by_scope.items()
         if isinstance(evidence, Evidence)
         and scores.shared
         and not scores.exact
@@ -145,13 +144,13 @@ def _most_artifacts_of_a_client(adversaries: Sequence[AdversaryTrials], n_images
 
 def _is_relevant(attack: AttackScores, scope: str, scores: TrialScores) -> bool:
     """Whether the mean lead of these scores is at least the relevant effect."""
-    hypothesis = attack.hypothesis(scope, scores)
-    return isinstance(hypothesis, Hypothesis) and _mean_lead(hypothesis) >= attack.relevant_effect(scores)
+    lead_test = attack.lead_test(scope, scores)
+    return isinstance(lead_test, LeadTest) and _mean_lead(lead_test) >= attack.relevant_effect(scores)
 
 
-def _mean_lead(hypothesis: Hypothesis) -> float:
+def _mean_lead(lead_test: LeadTest) -> float:
     """The mean lead over the strongest control."""
-    return float(hypothesis.leads().mean(0).min())
+    return float(lead_test.leads().mean(0).min())
 
 
 def _leaking_sizes(attack: AttackScores, scopes: Sequence[str]) -> list[int]:
@@ -160,8 +159,8 @@ def _leaking_sizes(attack: AttackScores, scopes: Sequence[str]) -> list[int]:
         return []
     best, largest = 1, _CLEAR_LEAD
     for size, scores in attack.by_size.items():
-        hypotheses = [attack.hypothesis(scope, scores) for scope in scopes]
-        leads = [_mean_lead(hypothesis) for hypothesis in hypotheses if isinstance(hypothesis, Hypothesis)]
+        lead_tests = [attack.lead_test(scope, scores) for scope in scopes]
+        leads = [_mean_lead(lead_test) for lead_test in lead_tests if isinstance(lead_test, LeadTest)]
         if size is None or size == 1 or not leads:
             continue
         if (ratio := min(leads) / attack.relevant_effect(scores)) >= largest:
@@ -174,11 +173,11 @@ def _power_at_relevant_lead(attack: AttackScores, scope: str, by_weight: Sequenc
     leads_below: Array | None = None
     error_below: Array | None = None
     for scores in by_weight:
-        hypothesis = attack.hypothesis(scope, scores)
-        if not isinstance(hypothesis, Hypothesis):
+        lead_test = attack.lead_test(scope, scores)
+        if not isinstance(lead_test, LeadTest):
             return 0.0
-        leads, lead, relevant = hypothesis.leads(), _mean_lead(hypothesis), attack.relevant_effect(scores)
-        error = np.sqrt(hypothesis.shared)
+        leads, lead, relevant = lead_test.leads(), _mean_lead(lead_test), attack.relevant_effect(scores)
+        error = np.sqrt(lead_test.shared)
         if lead >= relevant:
             start = leads if leads_below is None else leads_below
             low = float(start.mean(0).min())

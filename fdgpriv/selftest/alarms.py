@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 
 from fdgpriv.statistics.paired import LEVEL
-from fdgpriv.statistics.rule import Hypothesis, test
+from fdgpriv.statistics.rule import LeadTest, test
 
 Rng: TypeAlias = np.random.Generator
 
@@ -41,66 +41,64 @@ class Check:
         return (self.alarms > self.allowed) == self.mistaken
 
 
-def clients(rng: Rng) -> Hypothesis:
+def clients(rng: Rng) -> LeadTest:
     """10 clients of 20 images with effects of their own; one control as good as the attack, two far worse."""
     effects = rng.normal(size=(4, 10, 1)) + rng.normal(size=(4, 10, 20))
     attack, even, low, lower = effects.reshape(4, -1) - np.array([[0.0], [0.0], [5.0], [6.0]])
-    return Hypothesis(attack, {"even": even, "low": low, "lower": lower}, np.repeat(np.arange(10), 20))
+    return LeadTest(attack, {"even": even, "low": low, "lower": lower}, np.repeat(np.arange(10), 20))
 
 
-def images(rng: Rng) -> Hypothesis:
+def images(rng: Rng) -> LeadTest:
     """60 independent units of unequal difficulty, and one control as good as the attack."""
     attack, even = rng.normal(size=(2, 60)) + 3 * rng.normal(size=60)
-    return Hypothesis(attack, {"even": even})
+    return LeadTest(attack, {"even": even})
 
 
-def exchangeable(rng: Rng) -> Hypothesis:
+def exchangeable(rng: Rng) -> LeadTest:
     """16 units and eight controls, each as good as the attack."""
     attack, *controls = rng.normal(size=(9, 16))
-    return Hypothesis(attack, {f"control {i}": values for i, values in enumerate(controls)})
+    return LeadTest(attack, {f"control {i}": values for i, values in enumerate(controls)})
 
 
-def hits(rng: Rng) -> Hypothesis:
+def hits(rng: Rng) -> LeadTest:
     """40 units that the attack and two controls identify with probability 0.2."""
     attack, first, second = (rng.random((3, 40)) < 0.2).astype(float)
-    return Hypothesis(attack, {"one": first, "other": second}, bounds=(0.0, 1.0))
+    return LeadTest(attack, {"one": first, "other": second}, bounds=(0.0, 1.0))
 
 
-def rare_hits(rng: Rng) -> Hypothesis:
+def rare_hits(rng: Rng) -> LeadTest:
     """12 units that the attack and its control identify with probability 0.1."""
     attack, even = (rng.random((2, 12)) < 0.1).astype(float)
-    return Hypothesis(attack, {"even": even}, bounds=(0.0, 1.0))
+    return LeadTest(attack, {"even": even}, bounds=(0.0, 1.0))
 
 
-def skewed(rng: Rng) -> Hypothesis:
+def skewed(rng: Rng) -> LeadTest:
     """60 units whose metric has rare failures far below, against a control that always gets the mean."""
-    return Hypothesis(2 - rng.gamma(2, size=60), {"constant": np.zeros(60)})
+    return LeadTest(2 - rng.gamma(2, size=60), {"constant": np.zeros(60)})
 
 
-NULLS: Mapping[str, Callable[[Rng], Hypothesis]] = {
+NULLS: Mapping[str, Callable[[Rng], LeadTest]] = {
     build.__name__: build for build in (clients, images, exchangeable, hits, rare_hits, skewed)
 }
 
 
-def rule(line: Hypothesis, rng: Rng) -> float:
+def rule(line: LeadTest, rng: Rng) -> float:
     """The p of our rule."""
     p = test(line, rng, RESAMPLES, sharp=False).p
     return 1.0 if p is None else p
 
 
-def best_control_only(line: Hypothesis, rng: Rng) -> float:
+def best_control_only(line: LeadTest, rng: Rng) -> float:
     """Mistaken: the p of the comparison that came out best."""
     return min(c.p or 0.0 for c in test(line, rng, RESAMPLES, sharp=False).per_control.values())
 
 
-def resample_images(line: Hypothesis, rng: Rng) -> float:
+def resample_images(line: LeadTest, rng: Rng) -> float:
     """Mistaken: takes the images of a client for independent."""
     return rule(replace(line, cluster=None), rng)
 
 
-def verdict_alarms(
-    build: Callable[[Rng], Hypothesis], p: Callable[[Hypothesis, Rng], float], runs: int, rng: Rng
-) -> int:
+def verdict_alarms(build: Callable[[Rng], LeadTest], p: Callable[[LeadTest, Rng], float], runs: int, rng: Rng) -> int:
     """Runs without a leak in which the rule says LEAK."""
     return sum(p(build(rng), rng) <= LEVEL for _ in range(runs))
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdgpriv.evaluation.trial_layout import ALTERNATIVES, OTHERS
-from fdgpriv.statistics.rule import Hypothesis
+from fdgpriv.statistics.rule import LeadTest
 from fdgpriv.verdicts.attack_scores import AttackScores
 from fdgpriv.verdicts.trial_scores import Condition, TrialScores
 
@@ -130,7 +130,7 @@ class Evaluation:
     def testable(self, scores: ByName) -> bool:
         """Whether these scores allow a test."""
         return "attack" in scores and isinstance(
-            self.copy(scores).hypothesis(self.scope, self.copy(scores).by_size[None]), Hypothesis
+            self.copy(scores).lead_test(self.scope, self.copy(scores).by_size[None]), LeadTest
         )
 
 

@@ -19,7 +19,7 @@ NO_OTHER_CLIENT = "no other client of the domain exists, so a leak of the client
 
 
 @dataclass(frozen=True, eq=False)
-class Hypothesis:
+class LeadTest:
     """One attack against the controls that its threat model grants, all fixed before the run and paired over targets.
 
     Args:
@@ -121,33 +121,33 @@ class Test:
         return max(low, min(lead.lower, self.difference - half)), min(high, max(lead.upper, self.difference + half))
 
 
-def test(hypothesis: Hypothesis, rng: np.random.Generator, resamples: int, *, sharp: bool = True) -> Test:  # noqa: PT028
+def test(lead_test: LeadTest, rng: np.random.Generator, resamples: int, *, sharp: bool = True) -> Test:  # noqa: PT028
     """Tests whether the attack beats every control.
 
     Args:
-        hypothesis: Scores of the attack and of its controls.
+        lead_test: Scores of the attack and of its controls.
         rng: Of the resampling.
         resamples: R of the bootstrap, at least 400 times the number of tests in the report's family.
         sharp: Whether the resolution is computed too.
     """
-    bounds = hypothesis.bounds
+    bounds = lead_test.bounds
     reach = (bounds[0] - bounds[1], bounds[1] - bounds[0]) if bounds else None
-    attack, controls = hypothesis.by_unit()
-    d = _leads(attack, controls)
-    units = len(d)
+    attack, controls = lead_test.by_unit()
+    leads = _leads(attack, controls)
+    units = len(leads)
     if units < 2:
-        comparisons = [ControlTest(float(value), None, None, None) for value in d.mean(axis=0)]
+        comparisons = [ControlTest(float(value), None, None, None) for value in leads.mean(axis=0)]
     else:
         hits = bounds is not None and bool(np.isin(attack, bounds).all())
         comparisons = compare(
-            d,
-            LEVEL / d.shape[1],
+            leads,
+            LEVEL / leads.shape[1],
             rng,
             resamples,
             reach,
             varied=bool(np.ptp(attack) > 0),
             hits=hits,
-            shared_variance=hypothesis.shared,
+            shared_variance=lead_test.shared,
         )
     per_control = dict(zip(controls, comparisons, strict=True))
     strongest = min(per_control, key=lambda name: per_control[name].difference)
@@ -159,7 +159,7 @@ def test(hypothesis: Hypothesis, rng: np.random.Generator, resamples: int, *, sh
     lowers = [c.lower for c in comparisons if c.lower is not None]
     uppers = [c.excluded for c in comparisons if c.excluded is not None]
     upper = min(uppers, default=None)
-    no_bound = _no_bound(upper, hypothesis.artifact_used)
+    no_bound = _no_bound(upper, lead_test.artifact_used)
     return Test(
         difference,
         min(lowers) if len(lowers) == len(comparisons) else None,
@@ -168,7 +168,7 @@ def test(hypothesis: Hypothesis, rng: np.random.Generator, resamples: int, *, sh
         units,
         strongest,
         per_control,
-        resolution(attack, controls, bounds, hypothesis.shared) if sharp else None,
+        resolution(attack, controls, bounds, lead_test.shared) if sharp else None,
         reach,
         no_bound,
     )

@@ -1,6 +1,6 @@
-"""The scores of one attack by one adversary on one kind of artifact, and the hypotheses that they test.
+"""The scores of one attack by one adversary on one kind of artifact, and the tests of its lead over the controls.
 
-Which controls a hypothesis is compared with is fixed here, before any score is computed.
+Which controls it is compared with is fixed here, before any score is computed.
 """
 
 import math
@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 from fdgpriv.results.score_tables import SCHEMAS, EvaluationRow, RunKey, ScoreTables
 from fdgpriv.statistics.measured import Direction
 from fdgpriv.statistics.questions import Absent
-from fdgpriv.statistics.rule import NO_OTHER_CLIENT, Hypothesis
+from fdgpriv.statistics.rule import NO_OTHER_CLIENT, LeadTest
 from fdgpriv.threat import Capability
 from fdgpriv.utils.records import Probability, Word, one_line
 from fdgpriv.verdicts.trial_scores import LAYER, UNAWARE, UNDEFENDED, Condition, TrialScores
@@ -143,8 +143,8 @@ class AttackScores(EvaluationRow):
         rows = [controls[name] for name in self.relative_to if name in controls] or [scores.headline["attack"]]
         return self.sign * max(self.sign * float(np.mean(values)) for values in rows)
 
-    def hypothesis(self, scope: str, scores: TrialScores | None) -> Hypothesis | Absent:
-        """The hypothesis that these scores leak in this scope, or the reason why it cannot be tested."""
+    def lead_test(self, scope: str, scores: TrialScores | None) -> LeadTest | Absent:
+        """What tests whether these scores leak in this scope, or the reason why that cannot be tested."""
         if self.failed:
             return Absent(self.not_applicable or "", because="failed")
         if self.not_applicable or scores is None:
@@ -157,18 +157,18 @@ class AttackScores(EvaluationRow):
         needed = "other_client" if scope == "client" else "other_domain"
         if needed not in controls:
             return Absent(NO_OTHER_CLIENT if scope == "client" else "no client of another domain exists")
-        return self._hypothesis(scores, controls, scores.units)
+        return self._lead_test(scores, controls, scores.units)
 
-    def rise(self, size: int | None, scores: TrialScores) -> Hypothesis:
-        """The hypothesis that these scores, on several rounds, exceed those on one; all artifacts of a client are one unit."""
-        return self._hypothesis(scores, {ONE_ROUND: self.one_round(size).headline["attack"]}, scores.clients)
+    def rise(self, size: int | None, scores: TrialScores) -> LeadTest:
+        """What tests whether these scores, on several rounds, exceed those on one; all artifacts of a client are one unit."""
+        return self._lead_test(scores, {ONE_ROUND: self.one_round(size).headline["attack"]}, scores.clients)
 
-    def _hypothesis(
+    def _lead_test(
         self, scores: TrialScores, controls: Mapping[str, Sequence[float]], cluster: Sequence[str]
-    ) -> Hypothesis:
+    ) -> LeadTest:
         oriented = self.bounds if self.bounds is None or self.higher_leaks else (-self.bounds[1], -self.bounds[0])
         oriented = None if self.metric in CONTINUOUS else oriented
-        return Hypothesis(
+        return LeadTest(
             attack=self.sign * np.asarray(scores.headline["attack"]),
             controls={name: self.sign * np.asarray(values) for name, values in controls.items()},
             cluster=np.asarray(cluster),

@@ -1,4 +1,4 @@
-"""Tests of all hypotheses that a report's scores allow: each attack in each scope, its positive control, several rounds."""
+"""All tests that a report's scores allow: each attack in each scope, its positive control, several rounds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fdgpriv.statistics.questions import Absent, Evidence
-from fdgpriv.statistics.rule import Hypothesis, Test, test
+from fdgpriv.statistics.rule import LeadTest, Test, test
 from fdgpriv.verdicts.attack_scores import AttackScores
 
 SCOPES = ("client", "domain")
@@ -46,6 +46,17 @@ def attack_tests(
     return {key: tester.tests_of(attack) for key, attack in attacks.items()}
 
 
+def early_evidence(attack: AttackScores, seed: int) -> dict[str, Evidence | Absent]:
+    """By scope, the evidence without a planted leak, which tells whether one must be planted.
+
+    It is not the report's: that one resamples 400 times the number of tests of all cells, from one stream over all
+    attacks, and neither is known while the cell's evaluator exists, which planting needs. What does not bear on planting
+    is left out: resolutions, and several rounds.
+    """
+    tester = _Tester(np.random.default_rng(seed), _MIN_RESAMPLES, sharp=False)
+    return tester.by_scope(attack, tester.positive(attack))
+
+
 @dataclass(frozen=True)
 class _Tester:
     rng: np.random.Generator
@@ -53,11 +64,8 @@ class _Tester:
     sharp: bool
 
     def tests_of(self, attack: AttackScores) -> AttackTests:
-        positive = self._positive(attack)
-        scopes = {
-            scope: self._evidence(attack, attack.hypothesis(scope, attack.by_size.get(attack.size)), positive, scope)
-            for scope in SCOPES
-        }
+        positive = self.positive(attack)
+        scopes = self.by_scope(attack, positive)
         on_most_rounds = {size: scores for rounds, size, scores in attack.by_rounds if rounds == attack.most_rounds}
         rises = {
             size: test(attack.rise(size, scores), self.rng, self.resamples, sharp=False)
@@ -65,25 +73,28 @@ class _Tester:
         }
         if None not in on_most_rounds:
             return AttackTests(scopes, positive, rises, None)
-        scope = attack.main_scope
-        over_rounds = self._evidence(attack, attack.hypothesis(scope, on_most_rounds[None]), positive, scope)
-        return AttackTests(scopes, positive, rises, over_rounds)
+        over_rounds = attack.lead_test(attack.main_scope, on_most_rounds[None])
+        return AttackTests(scopes, positive, rises, self._evidence(attack, over_rounds, positive, attack.main_scope))
 
-    def _positive(self, attack: AttackScores) -> Test | None:
+    def positive(self, attack: AttackScores) -> Test | None:
         scores = attack.positive()
-        hypothesis = None if scores is None else attack.hypothesis(attack.main_scope, scores)
-        if not isinstance(hypothesis, Hypothesis):
+        lead_test = None if scores is None else attack.lead_test(attack.main_scope, scores)
+        if not isinstance(lead_test, LeadTest):
             return None
-        return test(hypothesis, self.rng, self.resamples, sharp=False)
+        return test(lead_test, self.rng, self.resamples, sharp=False)
+
+    def by_scope(self, attack: AttackScores, positive: Test | None) -> dict[str, Evidence | Absent]:
+        scores = attack.by_size.get(attack.size)
+        return {scope: self._evidence(attack, attack.lead_test(scope, scores), positive, scope) for scope in SCOPES}
 
     def _evidence(
-        self, attack: AttackScores, hypothesis: Hypothesis | Absent, positive: Test | None, scope: str
+        self, attack: AttackScores, lead_test: LeadTest | Absent, positive: Test | None, scope: str
     ) -> Evidence | Absent:
-        if isinstance(hypothesis, Absent):
-            return hypothesis
+        if isinstance(lead_test, Absent):
+            return lead_test
         positive_scores = attack.positive()
         return Evidence(
-            test(hypothesis, self.rng, self.resamples, sharp=self.sharp),
+            test(lead_test, self.rng, self.resamples, sharp=self.sharp),
             relevant=attack.relevant_effect(attack.by_size[attack.size]),
             positive=positive,
             planted=attack.planted.get(scope),
