@@ -145,7 +145,7 @@ def test_fewer_steps_than_other_clients() -> None:
 
     def shared(r: int) -> Artifact:
         of_round = replace(simulator, round=r)
-        return of_round.simulate(ClientImages(labels, labels, model), torch.arange(12), rng)
+        return of_round.simulate(ClientSample(ClientImages(labels, labels, model), torch.arange(12)), rng)
 
     earlier = {r: Earlier(Deferred(partial(shared, r)), model) for r in observation.earlier}
     fewer = replace(observation, sent=earlier[0].shared.sent, n_images=12, earlier=earlier)
