@@ -73,10 +73,10 @@ def finite(state: Mapping[str, Tensor]) -> bool:
 
 
 @contextmanager
-def refused(told: str, error: type[Exception] = ValueError) -> Iterator[None]:
+def refused(told: str = "", error: type[Exception] = ValueError) -> Iterator[pytest.ExceptionInfo[Exception]]:
     """Within, an error of one line is raised that this regular expression finds."""
     with pytest.raises(error) as caught:
-        yield
+        yield caught
     assert re.search(told, str(caught.value)), f"want {told}, got {caught.value}"
     assert len(str(caught.value).splitlines()) == 1
 

@@ -1,11 +1,14 @@
 """The preset `paper` is each paper's own set-up, as printed or, where the paper is silent, as its released code has it."""
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from factories import refused
 
 from fdgpriv.audit import main
 from fdgpriv.config import AuditConfig
@@ -79,45 +82,29 @@ def setup(config: AuditConfig, spec: str, domains: int = 3) -> tuple[int, str, s
 
 
 @pytest.mark.parametrize("name", FEDERATIONS)
-def test_the_preset_paper_is_each_papers_own(name: str) -> None:
+def test_paper_is_each_papers_own_setup(name: str) -> None:
     config = AuditConfig(methods=(name,), dataset="pacs", preset="paper")
     assert setup(config, name) == FEDERATIONS[name]
+    clients = FEDERATIONS[name][0]
+    assert setup(config, name, 5)[0] == (5 if clients == 3 else clients)  # where a client is a domain
     method = config.method(name)
     assert {field: getattr(method, field) for field in TRAINING[name]} == TRAINING[name]
     assert method.disclosure().styles.frozen_encoder == (name in ("ccst", "pardon"))
-
-
-@pytest.mark.parametrize(
-    ("name", "clients"), [("ccst", 5), ("lsi", 5), ("hfedf", 5), ("stablefdg", 30), ("pardon", 100)]
-)
-def test_where_a_client_is_a_domain_there_are_as_many_as_source_domains(name: str, clients: int) -> None:
-    assert setup(AuditConfig(methods=(name,), dataset="pacs", preset="paper"), name, 5)[0] == clients
-
-
-@pytest.mark.parametrize(("preset", "clients"), [("quick", 6), ("default", 30)])
-def test_the_other_presets_are_one_federation_for_all_methods(preset: str, clients: int) -> None:
-    for name in FEDERATIONS:
-        config = AuditConfig(methods=(name,), dataset="pacs", preset=preset)
-        assert setup(config, name) == (clients, "single", "small_resnet", 32)
-
-
-@pytest.mark.parametrize("name", FEDERATIONS)
-def test_the_command_line_wins_and_digits_keep_their_size_and_network(name: str) -> None:
     given = {"clients": 7, "partition": "dirichlet:1", "backbone": "densenet121", "image_size": 64}
-    config = AuditConfig(methods=(name,), dataset="pacs", preset="paper", **given)  # type: ignore[arg-type]
-    assert setup(config, name) == (7, "dirichlet:1", "densenet121", 64)
-    one = AuditConfig(methods=(name,), dataset="pacs", preset="paper", clients=9)
-    assert setup(one, name) == (9, *FEDERATIONS[name][1:])
-    digits = AuditConfig(methods=(name,), preset="paper")
+    assert setup(replace(config, **given), name) == (7, "dirichlet:1", "densenet121", 64)  # the command line wins
+    assert setup(replace(config, clients=9), name) == (9, *FEDERATIONS[name][1:])
+    digits = replace(config, dataset="digits")  # these keep their size and network
     assert setup(digits, name) == (*FEDERATIONS[name][:2], "small_resnet", 32)
+    for preset, count in (("quick", 6), ("default", 30)):  # one federation for all methods
+        assert setup(replace(config, preset=preset), name) == (count, "single", "small_resnet", 32)
 
 
-def test_methods_whose_papers_have_different_image_sizes_are_refused_in_one_line() -> None:
-    told = r"^--image-size: want one size for all methods, .* stablefdg 224, ccst 222 pixels; .* or give --image-size$"
-    with pytest.raises(ValueError, match=told):
-        AuditConfig(methods=("stablefdg", "ccst"), dataset="pacs", preset="paper").load()
-    with pytest.raises(ValueError, match="folder of pacs"):  # past the sizes
-        AuditConfig(methods=("stablefdg", "ccst"), dataset="pacs", preset="paper", image_size=64).load()
+def test_methods_of_different_image_sizes_are_refused() -> None:
+    config = AuditConfig(methods=("stablefdg", "ccst"), dataset="pacs", preset="paper")
+    with refused("^--image-size: want one size for all .* stablefdg 224, ccst 222 pixels; .* or give --image-size$"):
+        config.load()
+    with refused("folder of pacs"):  # past the sizes
+        replace(config, image_size=64).load()
 
 
 def made_up(count: int, side: int = 32) -> Dataset:
@@ -128,7 +115,7 @@ def made_up(count: int, side: int = 32) -> Dataset:
     return Dataset("digits", tuple("abcd"), tuple(domains), "d0", "noise", "noise")
 
 
-def test_several_methods_in_one_call_have_each_its_own_federation_and_the_config_says_which() -> None:
+def test_each_method_of_a_call_has_its_own_federation() -> None:
     methods = ("ccst", "stablefdg", "hfedf")
     config = AuditConfig(methods=methods, preset="paper", attacks=(), device="cpu")
     dataset = made_up(90)
@@ -151,7 +138,7 @@ def test_several_methods_in_one_call_have_each_its_own_federation_and_the_config
 
 
 @pytest.mark.parametrize(("attacks", "withheld"), [((), 0), (("all",), int(0.25 * 90))])
-def test_public_images_are_withheld_only_for_attacks(attacks: tuple[str, ...], withheld: int) -> None:
+def test_images_are_withheld_only_for_attacks(attacks: tuple[str, ...], withheld: int) -> None:
     population = AuditConfig(methods=("ccst",), preset="paper", attacks=attacks).populate(made_up(90), "ccst", "d0", 0)
     for name in population.sources:
         count = population.images(name)
@@ -175,37 +162,32 @@ def test_public_images_are_withheld_only_for_attacks(attacks: tuple[str, ...], w
         ({"preset": "quick", "clients": 3, "units_per_domain": 3}, 2 * 3, 3 * 50),
     ],
 )
-def test_what_images_leaves_out_serves_attacks(asked: dict[str, Any], shadows: int, public: int | None) -> None:
+def test_images_left_out_serve_attacks(asked: dict[str, Any], shadows: int, public: int | None) -> None:
     dataset, config = AuditConfig(targets=("blend",), **asked).load()
     population = config.populate(dataset, "stablefdg", "blend", 0)
     assert len(population.shadows) == shadows
     assert public is None or sum(map(len, population.auxiliary.values())) == public
 
 
-@pytest.mark.parametrize(
-    ("wanted", "told"),
-    [
+def test_the_units_that_the_images_make_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for wanted, printed in (
         (1, "d1 2, d2 2, d3 2\n"),
         (6, "d1 6, d2 6, d3 6\n"),  # 69 images of each domain are left out; its two clients have 15 each
         (7, "d1 6, d2 6, d3 6; the images that are left over make no 7\n"),
-        (None, None),
-    ],
-)
-def test_it_is_said_how_many_units_the_images_make(
-    wanted: int | None, told: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = AuditConfig(
-        methods=("fedavg",), settings={"rounds": "1", "local_epochs": "1"}, clients=6, units_per_domain=wanted,
-        attacks=("membership",), device="cpu",
-    )  # fmt: skip
-    train(config, made_up(109).few(40), Cell("fedavg", "d0", 0, "none"), tmp_path, ProgressLog(), 1)
-    said = capsys.readouterr().err
-    assert said.partition("clients and shadow clients: ")[2].startswith(told) if told else "shadow clients" not in said
+        (None, ""),
+    ):
+        config = AuditConfig(
+            methods=("fedavg",), settings={"rounds": "1", "local_epochs": "1"}, clients=6, units_per_domain=wanted,
+            attacks=("membership",), device="cpu",
+        )  # fmt: skip
+        folder = tmp_path / str(wanted)
+        train(config, made_up(109).few(40), Cell("fedavg", "d0", 0, "none"), folder, ProgressLog(), 1)
+        _, shadows, counts = capsys.readouterr().err.partition("clients and shadow clients: ")
+        assert counts.startswith(printed)
+        assert bool(shadows) == bool(printed)
 
 
-def test_results_count_images_and_no_attacks_are_resumed_with_some(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_results_count_the_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     words = ["--method", "fedavg", "--preset", "quick", "--clients", "3", "--set", "rounds=1", "--out", str(out)]
     assert main([*words, "--attack", "none"]) == 0
@@ -222,19 +204,17 @@ def test_results_count_images_and_no_attacks_are_resumed_with_some(
     assert "attacks: was [], now ['domain_inference']" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("share", [0.2, 0.3])
-def test_the_share_that_clients_hold_out_is_set_for_all_methods(share: float) -> None:
+def test_the_held_out_share_is_set_for_all_methods(capsys: pytest.CaptureFixture[str]) -> None:
     """CCST on Office-Home and Camelyon17 splits 4:1 (section 4.2)."""
-    config = AuditConfig(methods=("ccst", "lsi"), preset="paper", attacks=(), held_out=share, device="cpu")
-    for spec in config.methods:
-        population = config.populate(made_up(90), spec, "d0", 0)
-        for data in population.clients.values():
-            assert (len(data), len(data.held_out_labels)) == (90 - round(90 * share), round(90 * share))
-        assert config.federation(made_up(90), list(population.clients), 0, spec).held_out == share
-        assert config.as_config(3)["setup"][spec]["held_out"] == share
-
-
-@pytest.mark.parametrize("share", ["0", "1", "-0.1", "1.5", "nan"])
-def test_a_share_to_hold_out_lies_between_0_and_1(share: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--preset", "quick", "--held-out", share]) == 2
-    assert capsys.readouterr().err.strip().endswith(f"--held-out: want a share between 0 and 1, got {float(share):g}")
+    for share in (0.2, 0.3):
+        config = AuditConfig(methods=("ccst", "lsi"), preset="paper", attacks=(), held_out=share, device="cpu")
+        for spec in config.methods:
+            population = config.populate(made_up(90), spec, "d0", 0)
+            for data in population.clients.values():
+                assert (len(data), len(data.held_out_labels)) == (90 - round(90 * share), round(90 * share))
+            assert config.federation(made_up(90), list(population.clients), 0, spec).held_out == share
+            assert config.as_config(3)["setup"][spec]["held_out"] == share
+    for share in (0.0, 1.0, -0.1, 1.5, math.nan):
+        assert main(["--preset", "quick", "--held-out", str(share)]) == 2
+        printed = capsys.readouterr().err.strip()
+        assert printed.endswith(f"--held-out: want a share between 0 and 1, got {share:g}")

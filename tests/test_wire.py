@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import Fitted, fit
+from factories import refused
 from factories_core import draft, model_state, style
 from factories_wire import up
 from torch import nn
@@ -46,7 +47,7 @@ class Doubling(Defense):
         return Guarantee(None, None, "no finite epsilon")
 
 
-def test_what_a_client_shares_arrives_defended_and_is_recorded_defended(rng: torch.Generator) -> None:
+def test_a_client_s_answer_is_recorded_defended(rng: torch.Generator) -> None:
     between = wire(Doubling())
     (style, model) = up(between, "a", "fit", [draft(client="a"), model_state("a")], rng)
     assert isinstance(style, StyleStatistics)
@@ -59,22 +60,20 @@ def test_what_a_client_shares_arrives_defended_and_is_recorded_defended(rng: tor
 
 
 @pytest.mark.parametrize("lazy", [torch.ones(3), {"mean": torch.ones(3)}, None, "text"], ids=type)
-def test_only_artifacts_cross(lazy: object, rng: torch.Generator) -> None:
+def test_only_artifacts_cross(lazy: Any, rng: torch.Generator) -> None:
     class Lazy(Doubling):
         def protect(self, outgoing: Artifact | StyleDraft, rng: torch.Generator, received: Any = None) -> Artifact:
-            return lazy  # type: ignore[return-value]
+            return lazy  # type: ignore[no-any-return]
 
-    between = wire(Lazy())
-    with pytest.raises(
-        ClientFailed, match=f"^a failed in style: want an artifact on the wire, got {type(lazy).__name__}"
-    ):
+    between, wanted = wire(Lazy()), f"want an artifact on the wire, got {type(lazy).__name__}"
+    with refused(f"^a failed in style: {wanted}", ClientFailed):
         up(between, "a", "style", [draft(client="a")], rng)
-    with pytest.raises(TypeError, match=f"want an artifact on the wire, got {type(lazy).__name__}"):
-        between.down("a", "fit", [lazy])  # type: ignore[list-item]
+    with refused(wanted, TypeError):
+        between.down("a", "fit", [lazy])
     assert between.transcript.records == []
 
 
-def test_the_sender_of_a_passed_on_artifact_is_not_named() -> None:
+def test_the_sender_of_a_relayed_artifact_is_not_named() -> None:
     between = wire()
     style = draft(client="b").finish()
     own, others, model = between.down("a", "fit", [draft(client="a").finish(), style, model_state(SERVER)])
@@ -87,21 +86,22 @@ def test_the_sender_of_a_passed_on_artifact_is_not_named() -> None:
     assert (record.sender, record.receiver, record.origin, record.relayed) == (SERVER, "a", "b", True)
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_what_is_not_finite_stops_the_run_and_says_who_and_what(bad: float, rng: torch.Generator) -> None:
+def test_excessive_values_stop_the_run(rng: torch.Generator) -> None:
     between = wire()
-    with pytest.raises(Diverged, match=r"^b sent a model_state in round 4 whose w is not finite"):
-        up(between, "b", "fit", [model_state("b", 4, w=torch.tensor([1, bad]))], rng)
-    with pytest.raises(Diverged, match=r"^server sent a model_state in round 2 whose w is not finite"):
-        between.down("a", "fit", [model_state(SERVER, 2, w=torch.tensor([1, bad]))])
-    broken = replace(draft(client="c", round=1), mean=torch.full((5, 3), bad))
-    with pytest.raises(Diverged, match=r"^c sent a style_statistics in round 1 whose mean"):
+    for bad, fault in ((float("nan"), "not finite"), (float("inf"), "not finite"), (1e10, "beyond 1e\\+06")):
+        with refused(f"^b sent a model_state in round 4 whose w is {fault}: training diverged", Diverged):
+            up(between, "b", "fit", [model_state("b", 4, w=torch.tensor([1, bad]))], rng)
+        with refused(f"^server sent a model_state in round 2 whose w is {fault}", Diverged):
+            between.down("a", "fit", [model_state(SERVER, 2, w=torch.tensor([1, bad]))])
+    broken = replace(draft(client="c", round=1), mean=torch.full((5, 3), float("nan")))
+    with refused(r"^c sent a style_statistics in round 1 whose mean", Diverged):
         up(between, "c", "style", [broken], rng)
     assert between.transcript.records == []
-    assert len(str(Diverged("x")).splitlines()) == 1
+    # no tight public bound on parameters and statistics holds for every honest training
+    up(between, "b", "fit", [model_state("b", 4, w=torch.tensor([9e5]), running_var=torch.tensor([1e9]))], rng)
 
 
-def test_a_record_tells_what_it_weighs_and_who_stands_behind_it(rng: torch.Generator) -> None:
+def test_a_record_has_its_bytes_and_samples(rng: torch.Generator) -> None:
     between = wire()
     between.down("a", "style", [model_state(SERVER)])
     up(between, "a", "style", [draft(client="a"), draft(client="a", granularity="image")], rng)
@@ -118,7 +118,7 @@ def test_a_record_tells_what_it_weighs_and_who_stands_behind_it(rng: torch.Gener
     assert (passed.samples, passed.clients) == (10, 1)
 
 
-def test_behind_the_global_model_stand_those_who_trained_it(rng: torch.Generator) -> None:
+def test_samples_of_a_global_model_are_those_trained_on(rng: torch.Generator) -> None:
     """Not who only shared a style, as in StableFDG's released code, which asks only some for models."""
     between = wire()
     up(between, "c", "style", [draft(client="c")], rng)
@@ -129,7 +129,7 @@ def test_behind_the_global_model_stand_those_who_trained_it(rng: torch.Generator
         assert (record.samples, record.clients) == granularity
 
 
-def test_behind_an_interpolation_style_stand_those_who_shared_styles(rng: torch.Generator) -> None:
+def test_samples_of_an_interpolation_style(rng: torch.Generator) -> None:
     between, tensor = wire(), torch.ones(4)
     for client in ("c", "a"):
         up(between, client, "style", [style(client)], rng)
@@ -190,7 +190,7 @@ class EchoClient:
         return [SampleCount(client=self.data.client, round=model.round, count=drawn)]
 
 
-def test_the_engine_asks_whom_the_server_names_and_each_client_draws_from_a_stream_of_its_own(tiny: Dataset) -> None:
+def test_the_engine_asks_clients_with_their_own_streams(tiny: Dataset) -> None:
     data = populate(tiny, "blend", "single", 3, 0).clients
     federation = AuditConfig(device="cpu").checked().federation(tiny, list(data), 0)
     method = Echo()
@@ -210,9 +210,7 @@ def test_the_engine_asks_whom_the_server_names_and_each_client_draws_from_a_stre
     assert len(set(drawn.values())) == 3
 
 
-def test_the_largest_client_begins_and_answers_keep_the_order_of_clients(
-    tiny: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_largest_client_begins(tiny: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = populate(tiny, "blend", "single", 3, 0).clients
     data = {
         name: replace(held, pixels=held.pixels[:n], labels=held.labels[:n])
@@ -232,7 +230,7 @@ def test_the_largest_client_begins_and_answers_keep_the_order_of_clients(
     assert [list(answers) for answers in method.answers] == [[first, second, third], [second, third]]
 
 
-def test_results_depend_on_the_seed_and_not_on_how_many_clients_work_at_once(tiny: Dataset) -> None:
+def test_results_do_not_depend_on_the_workers(tiny: Dataset) -> None:
     alone, together, other = (
         fit(tiny, clients=3, keep="all", workers=workers, seed=seed).transcript
         for workers, seed in ((1, 0), (3, 0), (3, 1))
@@ -245,7 +243,7 @@ def test_results_depend_on_the_seed_and_not_on_how_many_clients_work_at_once(tin
     assert any(not torch.equal(begun[name], tensor) for name, tensor in alone.kept[0].tensors().items())
 
 
-def test_training_that_diverges_says_so_and_is_not_averaged(tiny: Dataset) -> None:
+def test_training_that_diverges_is_an_error(tiny: Dataset) -> None:
     before = torch.get_num_threads()
     with pytest.raises(Diverged, match=r"client-0\d sent a model_state in round [012] .*: training diverged"):
         fit(tiny, clients=3, method="fedavg", settings={"lr": "1e30", "rounds": "3"})
