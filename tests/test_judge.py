@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from _golden import assert_golden
 from factories_scores import conditions
 from scipy import stats
 from torch import Tensor
@@ -149,7 +150,7 @@ LEAK, NO_LEAK, UNSURE = "leak", "no_leak_found", "inconclusive"
 # The four words
 
 
-def test_what_beats_every_control_is_a_leak_in_both_scopes() -> None:
+def test_what_beats_every_control_is_a_leak() -> None:
     found = judged(attack_scores(scores(3, 2.0)))
     assert found.verdicts == (LEAK, LEAK)
     for question, test in (found.client, found.domain):
@@ -166,19 +167,17 @@ def test_what_beats_every_control_is_a_leak_in_both_scopes() -> None:
         assert test.lead is not None
         assert test.lead.ci95 is not None
         assert 1.5 < test.lead.ci95[0] < 2 < test.lead.ci95[1] < 2.8
-        assert "beats every control" in question.reason
         assert test.value is None  # there is no bound
         assert test.reason
 
 
-def test_no_leak_found_needs_an_attack_that_finds_planted_leaks() -> None:
+def test_no_leak_found_needs_a_working_attack() -> None:
     found = judged(attack_scores(scores(4, -0.1)))
     assert found.verdicts == (NO_LEAK, NO_LEAK)
     assert found.finding.positive_control is not None
     assert found.finding.positive_control.succeeded is True
     assert found.finding.positive_control.value.value == pytest.approx(2.0, abs=0.3)
     question, test = found.client
-    assert "excluded" in question.reason
     assert question.upper_bound is not None
     assert question.upper_bound < 1.0 == question.relevant
     assert (question.upper_bound, question.resolution, test.planted) == (test.upper_bound, test.resolution, 0.9)
@@ -187,47 +186,48 @@ def test_no_leak_found_needs_an_attack_that_finds_planted_leaks() -> None:
         assert judged(attack_scores(scores(5, 2.0, {**CHANCE, name: 2.1}))).verdicts == (NO_LEAK, NO_LEAK)
 
 
-def test_a_failed_or_missing_positive_control_is_inconclusive() -> None:
+def test_no_positive_control_is_inconclusive() -> None:
     found = judged(attack_scores(scores(6, -0.1), single=FAILS))
     assert found.verdicts == (UNSURE, UNSURE)
     assert found.finding.positive_control is not None
     assert found.finding.positive_control.succeeded is False
-    question, _ = found.client
-    assert question.inconclusive_because == "weak_attack"
-    for said in ("positive control", "strength=3", "1,234 auxiliary images"):  # and what budget it had
-        assert said in question.reason
+    assert found.client[0].inconclusive_because == "weak_attack"
     none = judged(attack_scores(scores(6, -0.1), single=None))
     assert none.verdicts == (UNSURE, UNSURE)
     assert none.finding.positive_control is None
 
 
-def test_a_leak_that_no_one_would_have_found_is_not_excluded() -> None:
+def test_an_unfound_planted_leak_is_not_excluded() -> None:
     """The planted leak counts by scope."""
     found = judged(attack_scores(scores(4, -0.1), planted={"client": 0.9}))
     assert found.verdicts == (NO_LEAK, UNSURE)
     assert found.domain[0].inconclusive_because == "weak_attack"
 
 
-def test_significance_lost_by_correction_is_inconclusive() -> None:
+def nulls(count: int, single: TrialScores = LEAKS) -> dict[str, AttackScores]:
+    """Attacks on as many other kinds of artifact, of which nothing leaks."""
+    found = {f"{i}": attack_scores(scores(100 + i, 0.0), single=single) for i in range(count)}
+    return {name: one.model_copy(update={"kind": f"kind_{name}"}) for name, one in found.items()}
+
+
+def lost_by_correction() -> Judged:
+    return judged(attack_scores(scores(7, 0.4)), beside=nulls(30, FAILS))
+
+
+def test_a_leak_lost_by_correction_is_inconclusive() -> None:
     """One weak leak alone is a leak; among many questions of a report it is not, nor is it excluded."""
-    weak = attack_scores(scores(7, 0.4))
-    assert judged(weak).client[0].verdict == LEAK
-    nulls = {f"{i}": attack_scores(scores(100 + i, 0.0), single=FAILS) for i in range(30)}
-    beside = {name: one.model_copy(update={"kind": f"kind_{name}"}) for name, one in nulls.items()}
-    question, test = judged(weak, beside=beside).client
+    assert judged(attack_scores(scores(7, 0.4))).client[0].verdict == LEAK
+    question, test = lost_by_correction().client
     assert question.p is not None
     assert question.q is not None
     assert question.p <= LEVEL < 0.05 < question.q
     assert (question.verdict, question.inconclusive_because) == (UNSURE, "not_after_correction")
-    assert "correction" in question.reason
     assert (test.verdict, test.marked) == (LEAK, False)  # by itself it is one; claims correct that over claims
 
 
-def test_only_a_question_s_interval_is_widened_for_selection() -> None:
-    nulls = {f"{i}": attack_scores(scores(100 + i, 0.0)) for i in range(4)}
-    beside = {name: one.model_copy(update={"kind": f"kind_{name}"}) for name, one in nulls.items()}
+def test_a_question_s_interval_is_widened() -> None:
     whole = scores(3, 2.0)
-    question, test = judged(attack_scores(whole, attack=reader(scopes=("client",))), beside=beside).client
+    question, test = judged(attack_scores(whole, attack=reader(scopes=("client",))), beside=nulls(4)).client
     assert question.strongest is not None
     d = np.asarray(whole.headline["attack"]) - np.asarray(whole.headline[question.strongest.control])
     level = 1 - 0.05 * 1 / 9  # one of 9 questions leaks
@@ -237,7 +237,7 @@ def test_only_a_question_s_interval_is_widened_for_selection() -> None:
     assert test.lead.ci95 == pytest.approx(tuple(stats.ttest_1samp(d, 0).confidence_interval(0.95)))
 
 
-def test_unevaluated_attacks_are_not_applicable_nor_corrected_for() -> None:
+def test_unevaluated_attacks_are_not_corrected_for() -> None:
     said = "fedavg shares no style_statistics"
     one = of(Reader(), not_applicable=said)
     found = judged(one)
@@ -247,6 +247,27 @@ def test_unevaluated_attacks_are_not_applicable_nor_corrected_for() -> None:
     assert (found.finding.n, found.finding.metrics, found.finding.units) == (0, {}, None)
     alone, among = (judged(attack_scores(scores(3, 2.0)), beside={str(i): one for i in range(n)}) for n in (0, 50))
     assert alone.client[0].q == pytest.approx(among.client[0].q, rel=1e-6)
+
+
+def test_the_reasons_of_the_verdicts() -> None:
+    found = {
+        "leak": judged(attack_scores(scores(3, 2.0))),
+        "no leak": judged(attack_scores(scores(4, -0.1))),
+        "positive control failed": judged(attack_scores(scores(6, -0.1), single=FAILS)),
+        "no positive control": judged(attack_scores(scores(6, -0.1), single=None)),
+        "planted in the client scope only": judged(attack_scores(scores(4, -0.1), planted={"client": 0.9})),
+        "without other_client": without("other_client"),
+        "without other_domain": without("other_domain"),
+        "not evaluated": judged(of(Reader(), not_applicable="fedavg shares no style_statistics")),
+        "lost by correction": lost_by_correction(),
+        "answers its prior": judged(attack_scores(answering_its_prior())),
+    }
+    lines = [
+        f"{case}, {scope} scope\n    {question.verdict}: {question.reason}\n"
+        for case, one in found.items()
+        for scope, question in one.questions.items()
+    ]
+    assert_golden("reasons_of_questions.txt", "".join(lines))
 
 
 # The two scopes
@@ -265,21 +286,20 @@ def test_a_pure_domain_leak_is_no_leak_of_the_client() -> None:
     assert (found.domain[1].p, found.domain[1].lead) == (plain.domain[1].p, plain.domain[1].lead)
 
 
-def test_a_scope_without_its_control_is_inconclusive() -> None:
-    def without(name: str) -> Judged:
-        return judged(
-            attack_scores(scores(10, 2.0, {other: level for other, level in CHANCE.items() if other != name}))
-        )
+def without(name: str) -> Judged:
+    """A leak tested without this control."""
+    return judged(attack_scores(scores(10, 2.0, {other: at for other, at in CHANCE.items() if other != name})))
 
+
+def test_a_scope_without_its_control_is_inconclusive() -> None:
     found = without("other_client")
     assert found.verdicts == (UNSURE, LEAK)
     assert found.client[0].reason == found.client[1].reason == NO_OTHER_CLIENT
     found = without("other_domain")
     assert found.verdicts[1] == UNSURE
-    assert "domain" in found.domain[0].reason
 
 
-def test_an_attack_that_asks_for_the_domain_has_no_client_scope() -> None:
+def test_the_domain_has_no_client_scope() -> None:
     found = judged(attack_scores(scores(11, 2.0), attack=reader(secret="domain", scopes=("domain",))))
     assert found.verdicts == (None, LEAK)
     assert set(found.finding.leakage) == {"domain"}
@@ -288,7 +308,7 @@ def test_an_attack_that_asks_for_the_domain_has_no_client_scope() -> None:
     assert set(found.finding.positive_control.controls) == set(CHANCE) & set(DOMAIN_CONTROLS)
 
 
-def test_only_who_knows_the_domain_is_tested_against_its_mean() -> None:
+def test_only_who_knows_the_domain_has_its_mean() -> None:
     strong = {**CHANCE, "domain_mean": 3.0}
     assert judged(attack_scores(scores(12, 2.0, strong), role="server")).verdicts == (NO_LEAK, NO_LEAK)
     ignorant = judged(attack_scores(scores(12, 2.0, strong), role="third_party"))
@@ -317,16 +337,19 @@ def test_hits_without_a_miss_can_be_judged() -> None:
     assert judged(attack_scores(whole, single, reader(bounds=(0.0, 1.0), relevant=0.2))).verdicts == (LEAK, LEAK)
 
 
-def test_an_attack_that_answers_its_prior_needs_a_planted_leak() -> None:
-    """Its leads are all exactly 0 by construction, which excludes nothing: the planted leak alone decides."""
+def answering_its_prior() -> TrialScores:
     whole = scores(15, 0.5, {**dict.fromkeys(CLIENT_CONTROLS, -2.0), "mean_image": 0.0})
     whole.headline["attack"] = whole.headline["mean_image"]
+    return whole
+
+
+def test_answering_the_prior_needs_a_planted_leak() -> None:
+    """Its leads are all exactly 0 by construction, which excludes nothing: the planted leak alone decides."""
     for planted, verdict in ((0.9, NO_LEAK), (0.1, UNSURE)):
-        found = judged(attack_scores(whole, planted=dict.fromkeys(FOUND, planted)))
+        found = judged(attack_scores(answering_its_prior(), planted=dict.fromkeys(FOUND, planted)))
         assert found.verdicts == (verdict, verdict)
         assert found.client[1].upper_bound is None
         assert found.client[0].upper_bound is None
-        assert "90%" in found.client[0].reason or planted < 0.8
         assert found.client[1].p == 1.0
 
 
@@ -342,7 +365,7 @@ def test_images_of_one_client_are_one_unit() -> None:
     assert found.verdicts[0] == UNSURE  # three units cannot reach p <= 0.025
 
 
-def test_the_verdict_is_about_the_wire_and_counts_shadows() -> None:
+def test_the_verdict_is_about_what_crossed() -> None:
     """A client-level style is judged by whole clients; the single image beside it is the positive control."""
     shadows = (*CLIENTS[:5], "shadow-99")
     for level, kind, n in (("client", "client", 12), ("image", "target", 48)):
@@ -402,7 +425,7 @@ def test_reconstructions_are_compared_with_their_colour() -> None:
     assert (alone.metrics[OVER_OWN_COLOUR].value or 0) < -1  # the verdict is about what was sent
 
 
-def test_an_attack_on_every_layer_is_proved_on_the_deepest() -> None:
+def test_an_attack_on_layers_is_proved_on_the_deepest() -> None:
     layers = {"layer1": FAILS, "layer4": LEAKS}
     one = of(Reader(), level="image", shared=False, conditions=conditions({1: FAILS}, by_layer=layers), planted=FOUND)
     found = judged(one).finding
@@ -440,7 +463,7 @@ def test_the_rise_and_the_leak_over_rounds_are_tested() -> None:
     assert rise.value == pytest.approx(1.5, abs=0.3)
 
 
-def test_equal_rounds_show_no_rise_and_change_no_score() -> None:
+def test_equal_rounds_show_no_rise() -> None:
     rounds, alone = over_rounds(0.0), attack_scores(scores(3, 0.0))
     found, without, again = (judged(one).finding for one in (rounds, alone, rounds))
     assert all(p.p_rise is None or p.p_rise > LEVEL for p in found.rounds)

@@ -171,6 +171,7 @@ def test_violations_of_a_report_are_corrected_together() -> None:
 
 
 def test_results_verdicts_and_bounds_need_no_torch() -> None:
-    names = "privacy.accounting privacy.violation statistics.multiplicity selftest results.finding utils.fields".split()
+    names = ("privacy.accounting", "privacy.violation", "statistics.multiplicity", "selftest", "results.finding",
+             "utils.fields")  # fmt: skip
     code = f"import sys, {', '.join(f'fdgpriv.{name}' for name in names)}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
