@@ -24,7 +24,7 @@ def rng() -> np.random.Generator:
 # Sensitivity
 
 
-def test_no_replacement_moves_a_mean_of_clipped_vectors_further(rng: np.random.Generator) -> None:
+def test_replacements_move_a_mean_no_further(rng: np.random.Generator) -> None:
     n, clip = 7, 3.0
     farthest = 0.0
     for _ in range(500):
@@ -39,9 +39,7 @@ def test_no_replacement_moves_a_mean_of_clipped_vectors_further(rng: np.random.G
 
 @pytest.mark.parametrize("norm", [1, 2])
 @pytest.mark.parametrize("adjacency", Adjacency)
-def test_no_neighbour_moves_a_sum_over_a_public_count_further(
-    norm: int, adjacency: Adjacency, rng: np.random.Generator
-) -> None:
+def test_neighbours_move_a_sum_no_further(norm: int, adjacency: Adjacency, rng: np.random.Generator) -> None:
     """In the L1 norm, for Laplace noise, and in the L2 norm, for Gaussian noise."""
     n, clip = 5, 2.0
     bound = sensitivity.mean_sensitivity(clip, n, adjacency)
@@ -101,7 +99,7 @@ def test_mu_squared_adds_over_artifacts() -> None:
     assert accounting.gdp_epsilon(accounting.composed_mu({z: 16}), DELTA) == pytest.approx(2.0)
 
 
-def test_calibrated_noise_keeps_the_claim_and_no_less_noise_does() -> None:
+def test_calibrated_noise_is_the_least_that_keeps_it() -> None:
     for epsilon, delta in itertools.product((0.01, 1.0, 8.0, 200.0), (1e-12, 1e-5, 0.3)):
         mu = 1 / accounting.noise_multiplier(epsilon, delta)
         assert accounting.gdp_delta(epsilon, mu) <= delta < accounting.gdp_delta(epsilon, mu * (1 + 1e-6))
@@ -159,7 +157,7 @@ def test_sampled_noise_meets_its_target() -> None:
 # Laplace noise
 
 
-def test_laplace_noise_has_its_epsilon_and_composes_by_adding(rng: np.random.Generator) -> None:
+def test_laplace_noise_composes_by_adding(rng: np.random.Generator) -> None:
     scale = accounting.laplace_scale(2.0, 0.5, releases=8)
     assert scale == 2.0
     assert accounting.laplace_epsilon(scale, 0.5, releases=8) == 2.0

@@ -59,7 +59,7 @@ def spectra(tiny: Dataset) -> Fitted:
     return fitted_once(tiny, clients=6, method="ccst", settings={"style_of": "amplitude", "augmentation": "2"})
 
 
-def test_spectra_on_the_wire_are_those_of_the_clients_images(spectra: Fitted) -> None:
+def test_spectra_that_crossed_are_those_of_the_images(spectra: Fitted) -> None:
     target = spectra.evaluator().series(AmplitudeSpectrum.kind)
     assert set(target.receiver) == set(target.wire) == set(spectra.population.clients)
     for name, artifact in target.wire.items():
@@ -74,7 +74,7 @@ def evaluated(fitted: Fitted, spec: str) -> TrialScores:
     return factories.evaluated(fitted, spec, AmplitudeSpectrum.kind, (1,), per_client={1: 3}, seed=0)[1]
 
 
-def test_what_is_drawn_of_one_image_s_spectrum_is_nearer_to_it_than_any_control(spectra: Fitted) -> None:
+def test_a_drawn_image_is_nearer_than_any_control(spectra: Fitted) -> None:
     scores = evaluated(spectra, "amplitude")
     drawn = {name: float(np.mean(values)) for name, values in scores.headline.items()}
     controls = ("noise", "mean_image", "random_style", "other_client", "other_domain", "unconditional")
@@ -91,7 +91,7 @@ def test_amplitudes_that_are_cut_are_made_as_long_as_before(spectra: Fitted) -> 
     )
 
 
-def test_from_noise_the_amplitudes_fit_and_the_image_is_another(spectra: Fitted) -> None:
+def test_from_noise_another_image_of_the_amplitudes_is_drawn(spectra: Fitted) -> None:
     """There are half as many amplitudes as pixels: who holds no image like it draws another with its spectrum."""
     scores = evaluated(spectra, "amplitude:start=noise,steps=30,restarts=1")
     assert np.mean(scores.headline["attack"]) < np.mean(scores.headline["mean_image"])

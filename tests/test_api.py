@@ -42,7 +42,7 @@ class Doubling(Defense):
         return Guarantee(epsilon=None, delta=None, statement="It proves nothing.")
 
 
-def test_a_part_of_one_s_own_is_audited_and_nothing_is_left_on_disk(digits: Dataset, tmp_path: Path) -> None:
+def test_a_user_s_part_is_audited_without_files(digits: Dataset, tmp_path: Path) -> None:
     with audits_of(shortened(digits, 32)):
         results = fdgpriv.run_audit(
             "stablefdg", attacks=["domain_inference"], defenses=["none", Doubling(3.0)], **SHORT
@@ -65,7 +65,7 @@ def test_a_part_of_one_s_own_is_audited_and_nothing_is_left_on_disk(digits: Data
     assert not folder.exists()
 
 
-def test_a_folder_holds_what_the_command_line_leaves_there(digits: Dataset, tmp_path: Path) -> None:
+def test_a_folder_holds_what_the_command_leaves(digits: Dataset, tmp_path: Path) -> None:
     with audits_of(shortened(digits, 32)):
         results = fdgpriv.run_audit("fedavg", attacks="none", seeds=[0, 1], out=tmp_path / "run", **SHORT)
     assert len(results.runs) == 2
@@ -112,7 +112,7 @@ def test_the_defaults_are_the_command_line_s(monkeypatch: pytest.MonkeyPatch) ->
     assert inspect.Parameter.VAR_KEYWORD not in {parameter.kind for parameter in parameters.values()}
 
 
-def test_text_stands_for_paths_and_one_name_for_several(digits: Dataset, tmp_path: Path) -> None:
+def test_text_stands_for_paths(digits: Dataset, tmp_path: Path) -> None:
     with audits_of(shortened(digits, 32)):
         results = fdgpriv.run_audit(
             "fedavg", attacks="none", targets="scan", out=str(tmp_path / "run"), **{**SHORT, "settings": {"rounds": 1}}

@@ -17,7 +17,7 @@ def blas_threads() -> set[int]:
     return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
 
 
-def test_within_torch_and_blas_have_one_thread_and_afterwards_as_many_as_before() -> None:
+def test_torch_and_blas_have_one_thread_within() -> None:
     @fixed_arithmetic()
     def failing() -> None:
         assert torch.get_num_threads() == 1
@@ -36,7 +36,7 @@ def test_within_torch_and_blas_have_one_thread_and_afterwards_as_many_as_before(
             torch.set_num_threads(before)
 
 
-def test_every_vector_function_is_called_once_on_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vector_functions_are_called_once_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[tuple[str, torch.dtype, int]] = []
     for name in arithmetic._VECTOR_FUNCTIONS:
         plain = getattr(torch, name)
@@ -72,7 +72,7 @@ def convolution_settings() -> tuple[bool, bool, bool]:
     return cudnn.enabled, cudnn.deterministic, cudnn.allow_tf32
 
 
-def test_convolutions_are_whole_within_and_as_before_afterwards() -> None:
+def test_convolutions_are_whole_within() -> None:
     before = convolution_settings()
     with whole_precision():
         assert convolution_settings() == (True, True, False)

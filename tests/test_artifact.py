@@ -66,7 +66,7 @@ def test_every_kind_is_known_by_its_name() -> None:
 
 
 @EACH
-def test_it_is_frozen_and_built_again_changed_or_renamed_with_all_tensors_and_facts(artifact: Artifact) -> None:
+def test_it_is_frozen_and_built_again_with_changes(artifact: Artifact) -> None:
     with pytest.raises(FrozenInstanceError):
         artifact.client = "mallory"  # type: ignore[misc]
     assert artifact.nbytes == sum(np.asarray(tensor).nbytes for tensor in artifact.tensors().values())
@@ -81,7 +81,7 @@ def test_it_is_frozen_and_built_again_changed_or_renamed_with_all_tensors_and_fa
 
 
 @EACH
-def test_it_is_not_built_from_other_facts_and_what_is_not_finite_is_named(artifact: Artifact) -> None:
+def test_other_facts_are_refused(artifact: Artifact) -> None:
     facts = artifact.facts()
     missing = {name: fact for name, fact in facts.items() if name != "round"}
     for wrong in (missing, {**facts, "extra": 1}, {**facts, "client": 5}, {**facts, "round": "two"}):
@@ -111,7 +111,7 @@ def test_a_style_s_shapes_are_checked_at_the_door(changes: dict[str, Tensor | st
         replace(style(), **changes)  # type: ignore[arg-type]
 
 
-def test_a_count_and_an_accuracy_are_one_number_and_a_marginal_is_one_row_of_float32() -> None:
+def test_shapes_of_counts_accuracies_and_marginals() -> None:
     for count in (torch.zeros(2, dtype=torch.int64), torch.tensor(1.5)):
         with pytest.raises(ValueError, match="want"):
             SampleCount(client="photo", round=0, count=count)
@@ -126,7 +126,7 @@ def test_a_count_and_an_accuracy_are_one_number_and_a_marginal_is_one_row_of_flo
 
 
 @pytest.mark.parametrize("kind", [ModelState, *PARTS_OF_A_MODEL])
-def test_a_state_is_a_copy_and_is_loaded_whole_or_refused_in_one_line(kind: type[TensorState]) -> None:
+def test_a_state_is_a_copy_and_loaded_whole(kind: type[TensorState]) -> None:
     model, again = network(), network()
     shared = kind.of(model, "photo", 0)
     assert isinstance(shared, ModelState) == (kind is ModelState)
@@ -142,7 +142,7 @@ def test_a_state_is_a_copy_and_is_loaded_whole_or_refused_in_one_line(kind: type
     assert "\n" not in str(caught.value)
 
 
-def test_a_style_is_of_what_stands_behind_it_and_a_server_s_model_of_all() -> None:
+def test_levels_of_styles_and_models() -> None:
     assert [replace(style(), granularity=level).level for level in LEVELS] == list(LEVELS)
     assert style().layer == "layer1"
     assert state().level == "client"
@@ -152,12 +152,12 @@ def test_a_style_is_of_what_stands_behind_it_and_a_server_s_model_of_all() -> No
     assert (made.level, made.layer, made.nbytes) == ("group", "stage3", 32)
 
 
-def test_a_style_in_one_vector_holds_each_moment_in_turn() -> None:
+def test_a_style_s_vector_holds_each_moment() -> None:
     assert style().vector().tolist() == list(range(12))
     assert style(variances=False).vector().tolist() == list(range(6))
 
 
-def test_a_model_state_carries_its_batch_norm_statistics_and_counters() -> None:
+def test_a_model_state_has_batchnorm_statistics() -> None:
     model = network()
     model(torch.arange(96.0).view(2, 3, 4, 4))
     found = ModelState.of(model, "photo", 0).bn_statistics()
@@ -167,7 +167,7 @@ def test_a_model_state_carries_its_batch_norm_statistics_and_counters() -> None:
     assert torch.equal(found["1"]["running_mean"], model.state_dict()["1.running_mean"])
 
 
-def test_a_draft_is_finished_as_plain_averages_and_biased_variances() -> None:
+def test_a_draft_is_finished_as_plain_averages() -> None:
     made = draft(round=4, at="layer2")
     mean, std = made.mean.double().numpy(), made.std.double().numpy()
     shared = made.finish()

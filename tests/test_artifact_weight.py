@@ -120,7 +120,7 @@ def test_chance_within_a_look_is_taken_out() -> None:
     assert trusted(Table({1.0: [-1]}), [0]) == {None: 0.0}
 
 
-def test_each_size_has_its_weight_but_where_it_is_the_secret() -> None:
+def test_each_size_has_its_weight() -> None:
     rows = {1.0: [1.0, -1.0]}
     assert trusted(Table(rows), [0, 0, 1], sizes=[1, 5, None]) == {1: 1.0, 5: 1.0, None: 0.0}
     assert trusted(Table(rows, hides=True), [0, 0, 0, 0], sizes=[1, 5, None, 2]) == {None: 1.0}
@@ -128,7 +128,7 @@ def test_each_size_has_its_weight_but_where_it_is_the_secret() -> None:
     assert trusted(Table(rows, blind=True), [0, 1]) == trusted(Table(rows), []) == {}
 
 
-def test_the_weight_of_a_size_that_was_not_calibrated_is_that_of_the_next_smaller() -> None:
+def test_uncalibrated_sizes_have_the_next_smaller_weight() -> None:
     found = {1: 0.25, 20: 0.75, None: 1.0}
     assert [weight_at(found, size) for size in (1, 5, 20, 25, None)] == [0.25, 0.25, 0.75, 0.75, 1.0]
     assert weight_at({5: 0.5, 20: 0.75}, 1) == weight_at({None: 0.5}, 3) == 0.5

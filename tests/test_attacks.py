@@ -247,7 +247,7 @@ def test_an_attack_uses_only_what_it_is_granted(least: Fitted, name: str) -> Non
 
 
 @EACH_ATTACK
-def test_every_prediction_is_scored_and_every_score_is_a_number(least: Fitted, name: str) -> None:
+def test_every_prediction_has_a_finite_score(least: Fitted, name: str) -> None:
     attack = quick(name)
     chosen = few(adversaries_of(least, attack, attack.threats[0], sizes(attack), bounds=True, fewest=True), 2)
     scores, shown = evaluate_trials(attack, chosen, (), generator(0))
@@ -347,9 +347,7 @@ def all_tried(fitted: Fitted, little: Fitted) -> dict[str, Tried]:
 
 
 @EACH_ATTACK
-def test_a_single_image_s_style_is_read_and_noise_and_another_s_style_are_not(
-    all_tried: dict[str, Tried], name: str
-) -> None:
+def test_a_single_image_s_style_is_read(all_tried: dict[str, Tried], name: str) -> None:
     """Positive control: it beats every control, as a verdict asks, and guessing where that is one number; negative: not."""
     found = all_tried.get(name) or pytest.skip("StableFDG shares nothing that it reads")
     assert found.p(found.on_noise) > LEVEL
@@ -367,7 +365,7 @@ def test_a_single_image_s_style_is_read_and_noise_and_another_s_style_are_not(
     assert found.chance is None or found.above(found.truly) > 0.5 * found.chance
 
 
-def test_the_whole_client_s_style_says_less_of_an_image_than_its_own(fitted: Fitted) -> None:
+def test_a_client_s_style_identifies_few_images(fitted: Fitted) -> None:
     """The leak dies with the number of images behind the artifact."""
     adversaries = fitted.shared.style_adversaries(threat("server"), (1, None))
     scores, _ = evaluate_trials(Attack.named("identification")(), adversaries, (), generator(1))
@@ -387,7 +385,7 @@ def test_the_gan_draws_digits_that_no_control_draws(digits: Dataset) -> None:
 
 
 @pytest.mark.parametrize("steps", [3, 12])
-def test_a_gan_that_learns_nothing_draws_what_its_regression_predicts(fitted: Fitted, steps: int) -> None:
+def test_a_diverged_gan_draws_its_regression(fitted: Fitted, steps: int) -> None:
     """Steps so large that it diverges: on artifacts left out no correction does best."""
     (trials, *_) = fitted.shared.style_adversaries(threat("insider"), (1,), Images())
     adversary, seen = trials.adversary, [one.by_role["attack"][0].observation for one in trials.trials[:3]]
@@ -402,7 +400,7 @@ def test_a_gan_that_learns_nothing_draws_what_its_regression_predicts(fitted: Fi
 # TrialScores
 
 
-def test_a_reconstruction_is_scored_in_decibels_image_by_image(rng: torch.Generator) -> None:
+def test_reconstructions_are_scored_in_decibels(rng: torch.Generator) -> None:
     attack = Attack.named("gan")()
     true, prediction = torch.rand(3, 3, 32, 32, generator=rng), torch.rand(3, 32, 32, generator=rng)
     (found,) = attack.task.score([prediction], [truth(true)]).tolist()
@@ -420,7 +418,7 @@ def ranked(scores: Tensor, positions: list[int]) -> tuple[float, dict[str, float
     return float(attack.task.score([scores], [secret])), {name: float(value) for name, value in described.items()}
 
 
-def test_identification_is_scored_by_the_rank_of_the_true_image() -> None:
+def test_identification_is_scored_by_rank() -> None:
     scores = torch.tensor([[9.0, 1, 2, 3, 4, 5, 6], [0.0, 1, 2, 3, 4, 5, 6]])
     top1, others = ranked(scores, [0, 0])  # first, and last of seven
     assert top1 == 0.5
@@ -430,7 +428,7 @@ def test_identification_is_scored_by_the_rank_of_the_true_image() -> None:
     assert (top1, others["top5"]) == (0, 0)
 
 
-def test_class_probe_is_scored_by_the_mean_of_the_classes_hit_rates() -> None:
+def test_class_probe_is_scored_by_balanced_accuracy() -> None:
     """Nine images of class 0, all hit, and one of class 1, missed: balanced accuracy 1/2, not 9/10."""
     attack = Attack.named("class_probe")()
     truths = [truth(labels=torch.tensor([label])) for label in [0] * 9 + [1]]
@@ -438,7 +436,7 @@ def test_class_probe_is_scored_by_the_mean_of_the_classes_hit_rates() -> None:
     assert float(attack.task.score(predictions, truths).mean()) == pytest.approx(0.5)
 
 
-def test_a_label_histogram_is_scored_by_its_l1_error_within_its_bounds(little: Fitted, rng: torch.Generator) -> None:
+def test_label_histogram_is_scored_by_l1_within_bounds(little: Fitted, rng: torch.Generator) -> None:
     """A rounding error above them would stop the verdict, which knows how far a difference can reach."""
     attack = Attack.named("label_histogram")()
     secret = truth(histogram=torch.tensor([0.5, 0.5, 0.0]))
@@ -471,7 +469,7 @@ def test_a_domain_is_inferred_among_the_sources(little: Fitted) -> None:
     assert predictions[0].shape == (len(adversary.sources),)
 
 
-def test_clustered_styles_are_simulated_domain_by_domain(digits: Dataset) -> None:
+def test_clustered_styles_are_simulated_by_domain(digits: Dataset) -> None:
     """What PARDON clusters images by is as wide as a domain has images, and domains differ in size."""
     domains = tuple(domain.take(torch.arange(60 + 4 * i)) for i, domain in enumerate(digits.domains))
     uneven = dataclasses.replace(digits, domains=domains)
@@ -488,7 +486,7 @@ def test_clustered_styles_are_simulated_domain_by_domain(digits: Dataset) -> Non
         torch.testing.assert_close(inputs, adversary.vector(alone), atol=1e-4, rtol=1e-3)
 
 
-def test_artifacts_are_simulated_once_for_all_attacks(little: Fitted) -> None:
+def test_artifacts_are_simulated_once(little: Fitted) -> None:
     """More groups go on from fewer, and none is made a second time."""
     (adversary,) = adversaries(little, "server")
     adversary = dataclasses.replace(adversary, sizes=(1, 2, 5), cache=Cache())

@@ -55,7 +55,7 @@ def test_a_crop_that_never_fits_is_the_whole_image() -> None:
     assert set(map(tuple, shared.crop_boxes(50, 1, 0.5, seeded(0)).tolist())) == {(0, 0, 1, 1)}
 
 
-def test_colours_change_as_often_and_as_far_as_torchvisions() -> None:
+def test_colours_change_as_torchvision_s() -> None:
     rng = seeded(0)
     drawn = [jitters.jitter(0.3, rng) for _ in range(2000)]
     with torch.random.fork_rng(devices=[]):
@@ -69,7 +69,7 @@ def test_colours_change_as_often_and_as_far_as_torchvisions() -> None:
     assert all(sorted(order) == [0, 1, 2, 3] for order, _ in drawn)
 
 
-def test_pixels_are_torchvisions_for_the_same_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pixels_are_torchvision_s(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each image of a batch has its own crop, flip, colours and grey, in the order of drawing."""
     images = pictures(40)
     images[0] = 0.25  # no hue
@@ -92,7 +92,7 @@ def test_pixels_are_torchvisions_for_the_same_parameters(monkeypatch: pytest.Mon
     assert 0 < sum(greys) < 40
 
 
-def test_one_image_in_ten_is_grey_and_half_of_them_are_flipped_only_where_that_is_allowed() -> None:
+def test_one_in_ten_is_grey_and_half_are_flipped() -> None:
     images = pictures(1, 8).expand(600, -1, -1, -1)
     whole = shared.Crops(1.0, grey=0.1)  # crops of area 1 that fit are the whole image
     made = whole(images, True, seeded(3))
@@ -105,7 +105,7 @@ def test_one_image_in_ten_is_grey_and_half_of_them_are_flipped_only_where_that_i
 
 
 @pytest.mark.parametrize("how", [*shared.AUGMENTATIONS])
-def test_changes_are_drawn_from_the_generator_that_is_passed_and_leave_the_originals(how: str) -> None:
+def test_changes_leave_the_originals(how: str) -> None:
     images = pictures(6, 16)
     before, world = images.clone(), torch.get_rng_state()
     held = data(images, flip=True, translate=0.2)
@@ -118,7 +118,7 @@ def test_changes_are_drawn_from_the_generator_that_is_passed_and_leave_the_origi
     assert 0 <= float(first.min()) <= float(first.max()) <= 1 + 1e-6
 
 
-def test_clients_train_on_images_changed_as_their_method_says() -> None:
+def test_clients_train_on_changed_images() -> None:
     held = data(pictures(8, 16))
     for how in shared.AUGMENTATIONS:
         method = Method.named("fedavg").configured({"image_changes": how, "batch_size": 8, "local_epochs": 1})

@@ -85,7 +85,7 @@ def test_a_set_is_scored_by_the_error_of_its_mean(rng: torch.Generator) -> None:
     assert float(task.score([true[0]], truths[:1])) == 0
 
 
-def test_the_truth_is_the_mean_of_all_images_behind_the_artifact(evaluator: Evaluator) -> None:
+def test_the_truth_is_the_mean_of_all_images(evaluator: Evaluator) -> None:
     for trial in asked(evaluator, (1, 5, None))[0].trials:
         images = evaluator.population.data(trial.client).images
         if trial.size is None:
@@ -97,7 +97,7 @@ def test_the_truth_is_the_mean_of_all_images_behind_the_artifact(evaluator: Eval
             assert all(not AverageLook().askable(truth) for _, truth in trial.given[name])
 
 
-def test_one_inference_answers_both_questions_each_with_its_own_weight(evaluator: Evaluator) -> None:
+def test_one_inference_answers_both_questions(evaluator: Evaluator) -> None:
     """The mean of the set is right and its images are not: the average look is trusted more."""
     adversaries = asked(evaluator)
     attack = Drawing(means(adversaries), apart=1.0)
@@ -134,7 +134,7 @@ def stored(adversaries: Sequence[AdversaryTrials], attack: Drawing) -> AttackSco
     )
 
 
-def test_who_sees_the_images_is_a_leak_and_who_sees_nothing_is_none(evaluator: Evaluator) -> None:
+def test_perfect_and_empty_predictions_are_judged(evaluator: Evaluator) -> None:
     adversaries = asked(evaluator)
     exact = means(adversaries)
     nearly = {whose: 0.98 * mean + 0.01 for whose, mean in exact.items()}
@@ -148,7 +148,7 @@ def test_who_sees_the_images_is_a_leak_and_who_sees_nothing_is_none(evaluator: E
         assert none.test.difference <= 1e-9
 
 
-def test_a_lead_matters_from_a_quarter_of_the_strongest_control_on(evaluator: Evaluator) -> None:
+def test_a_quarter_of_the_strongest_control_matters(evaluator: Evaluator) -> None:
     one = stored(asked(evaluator), Drawing({}))
     whole = one.by_size[None]
     strongest = min(np.mean(values) for values in one.controls("client", whole).values())
@@ -175,7 +175,7 @@ def test_an_evaluation_stores_and_reads_both(evaluator: Evaluator, tmp_path: Pat
     assert list(one.pending("later")) == list(found)
 
 
-def test_one_artifact_of_all_clients_has_no_other_to_be_told_from(evaluator: Evaluator) -> None:
+def test_a_global_artifact_has_no_client_scope(evaluator: Evaluator) -> None:
     target = evaluator.series(STYLES)
     assert AverageLook().inapplicable(target) is None
     assert AverageLook().inapplicable(replace(target, level="group")) is not None
@@ -187,7 +187,7 @@ def test_every_attack_that_draws_images_answers_it() -> None:
         assert implied == (("average_look",) if attack.task.draws_images else ())
 
 
-def test_the_ceiling_of_content_is_what_the_true_mean_gains_over_the_domain_s(evaluator: Evaluator) -> None:
+def test_the_ceiling_of_content_is_the_true_mean_s(evaluator: Evaluator) -> None:
     """In decibels over the scored images of each client, image by image."""
     adversaries = asked(evaluator)
     attack = Drawing({})

@@ -102,7 +102,7 @@ def test_with_weights_it_is_torchvisions(name: str, place: str, tmp_path: Path, 
         assert torch.allclose(network(images), torchvision_map(reference, name, images), atol=1e-5)
 
 
-def test_old_names_of_densenet_and_missing_counters_are_understood(tmp_path: Path) -> None:
+def test_old_names_of_densenet_are_understood(tmp_path: Path) -> None:
     reference = torchvision.models.densenet121()
     old = OrderedDict()
     for key, value in reference.state_dict().items():
@@ -127,7 +127,7 @@ def test_safetensors_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_missing_file_is_named_with_its_source_and_the_places(name: str, tmp_path: Path, no_torch_home: Path) -> None:
+def test_a_missing_file_is_named_with_its_source(name: str, tmp_path: Path, no_torch_home: Path) -> None:
     with pytest.raises(FileNotFoundError) as caught:
         build(name, weights=tmp_path)
     message = str(caught.value)
@@ -171,7 +171,7 @@ def test_the_trap_would_spring_without_weights_only(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("name", ["small_resnet", "resnet18"])
-def test_the_same_rng_draws_the_same_tensors_and_the_global_state_stays(name: str) -> None:
+def test_the_generator_decides_the_tensors(name: str) -> None:
     before = torch.get_rng_state()
     networks = [
         Classifier(backbone(name, mean=IMAGENET_MEAN, std=IMAGENET_STD, rng=rng), 3, rng)
@@ -183,7 +183,7 @@ def test_the_same_rng_draws_the_same_tensors_and_the_global_state_stays(name: st
     assert not torch.equal(same, other)
 
 
-def test_a_folder_of_other_networks_files_leaves_the_small_network_at_random(tmp_path: Path) -> None:
+def test_other_networks_files_are_not_read(tmp_path: Path) -> None:
     """Nobody publishes its file, so that a folder may be meant for a codec or for metrics."""
     assert architecture("small_resnet").find(tmp_path) is None
     (tmp_path / "small_resnet.pth").touch()
@@ -202,7 +202,7 @@ def toy(*stages: nn.Module) -> Backbone:
     return Backbone(named, dict.fromkeys(named, 3), mean=(0.5, 0.4, 0.3), std=(0.5, 0.25, 0.2))
 
 
-def test_images_are_normalised_and_the_state_dict_holds_nothing_of_it() -> None:
+def test_images_are_normalised_outside_the_state() -> None:
     network = toy(nn.Identity())
     colours = network(torch.tensor([0.0, 0.65, 0.3])[None, :, None, None])
     assert torch.allclose(colours.flatten(), torch.tensor([-1.0, 1.0, 0.0]), atol=1e-6)
@@ -216,7 +216,7 @@ def test_features_run_nothing_after_their_stage() -> None:
         network(pictures(2, 3, 4, 4))
 
 
-def test_what_is_done_after_a_stage_goes_on_and_may_change_the_batch() -> None:
+def test_a_hook_after_a_stage_may_change_the_batch() -> None:
     network = build("small_resnet").eval()
     images = pictures(3, 3, 32, 32)
     seen: list[tuple[int, ...]] = []
@@ -244,7 +244,7 @@ def test_a_classifier_is_the_head_of_the_mean_of_the_map() -> None:
         assert torch.allclose(network.embedding(images), pooled, atol=1e-5)
 
 
-def test_unknown_names_are_answered_with_the_known_ones() -> None:
+def test_unknown_names_list_the_known_ones() -> None:
     network = build("small_resnet")
     told = "stem, layer1, layer2, layer3, layer4, stride2, stride4, stride8; got 'layer9'"
     with pytest.raises(ValueError, match=told):
@@ -255,7 +255,7 @@ def test_unknown_names_are_answered_with_the_known_ones() -> None:
         build("vgg")
 
 
-def test_images_too_small_for_a_network_are_told_before_anything_is_trained(
+def test_too_small_images_are_refused_before_training(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As AlexNet's third pooling layer on 8 pixels, whose 61 million weights would be drawn for nothing here."""
@@ -274,7 +274,7 @@ def test_images_too_small_for_a_network_are_told_before_anything_is_trained(
 
 
 @pytest.mark.parametrize("layer", [nn.Conv2d(3, 3, 10), nn.AvgPool2d(9), nn.ReflectionPad2d(8)])
-def test_any_layer_may_be_what_does_not_fit_small_images(layer: nn.Module) -> None:
+def test_any_layer_may_not_fit_small_images(layer: nn.Module) -> None:
     network = toy(layer)
     with pytest.raises(ValueError, match=r"any cannot be computed on images of 8 x 8 pixels") as caught:
         check_image_size("any", network, 8)

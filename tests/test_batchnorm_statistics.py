@@ -41,9 +41,7 @@ def inputs_of_layers(model: nn.Module, images: torch.Tensor) -> dict[str, torch.
 
 
 @pytest.mark.parametrize("batches", [1, 4])
-def test_the_statistics_of_one_batch_or_of_several_equal_ones_are_revealed(
-    model: Classifier, rng: torch.Generator, batches: int
-) -> None:
+def test_the_statistics_of_equal_batches_are_revealed(model: Classifier, rng: torch.Generator, batches: int) -> None:
     images, sent = torch.rand(4, 3, 32, 32, generator=rng), state(model)
     assert bn.batches_seen(sent, sent) == 0
     assert bn.revealed(model, sent, sent, 0) == {}  # frozen buffers reveal nothing
@@ -79,7 +77,7 @@ def test_groups_are_normalised_as_each_alone_in_training(model: Classifier, rng:
 
 
 @pytest.mark.parametrize("affine", [True, False])
-def test_layers_normalise_by_given_moments_and_get_their_buffers_back(affine: bool, rng: torch.Generator) -> None:
+def test_layers_normalise_by_given_moments(affine: bool, rng: torch.Generator) -> None:
     """A layer without weight and bias, as before LSI's head, has no parameters of its own."""
     network = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, affine=affine)).eval()
     mean, variance = torch.rand(4, generator=rng), 1 + torch.rand(4, generator=rng)
@@ -101,7 +99,7 @@ def test_statistics_agree_with_themselves_only(model: Classifier, rng: torch.Gen
     assert bn.moment_distance(seen, swapped).min() > 1e-3
 
 
-def test_each_number_of_layers_is_a_setting_and_all_of_them_the_last() -> None:
+def test_each_number_of_layers_is_a_setting() -> None:
     attack = Attack.named("deep_inversion").configured({"sweep": (-1, 1, 3)})
     settings = attack.variants("model_state")
     assert list(settings) == ["last=1", "k=1", "k=3", "k=all"]

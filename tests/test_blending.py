@@ -94,7 +94,7 @@ class NoiseWithout(Noise):
         return replace(found, baselines={"unconditional": [found.values[0]]})
 
 
-def test_what_an_attack_predicts_without_an_artifact_is_weighed_as_with_one(evaluator: Evaluator) -> None:
+def test_priors_are_weighed_as_predictions(evaluator: Evaluator) -> None:
     scores = evaluate_trials(NoiseWithout(Images()), asked(evaluator, "server", Images(), (1,)), (), generator(2))[0][1]
     assert scores.artifact_weight == 0
     prior_prediction = np.mean(scores.headline["unconditional"])
@@ -104,9 +104,7 @@ def test_what_an_attack_predicts_without_an_artifact_is_weighed_as_with_one(eval
 
 @pytest.mark.parametrize("role", ["server", "client", "third_party"])
 @pytest.mark.parametrize("task", [Images(), DomainLabel(), LabelShares(), SizeOfClient()], ids=lambda task: task.name())
-def test_noise_is_never_significantly_below_what_its_adversary_knows_without_it(
-    evaluator: Evaluator, task: Task, role: str
-) -> None:
+def test_noise_is_no_worse_than_the_prior(evaluator: Evaluator, task: Task, role: str) -> None:
     adversaries = asked(evaluator, role, task, (None,) if task.hides_size else (1, None))
     blended = evaluate_trials(Noise(task), adversaries, (), generator(2))[0]
     raw = evaluate_trials(Noise(task), [replace(one, calibration=()) for one in adversaries], (), generator(2))[0]
@@ -138,7 +136,7 @@ def p_below(task: Task, adversaries: Sequence[AdversaryTrials], size: int | None
 
 
 @pytest.mark.parametrize("role", ["server", "client", "third_party", "insider"])
-def test_the_domain_is_known_to_controls_as_it_is_to_the_attack(evaluator: Evaluator, role: str) -> None:
+def test_controls_know_the_domain_as_the_attack_does(evaluator: Evaluator, role: str) -> None:
     """Where nothing is trusted, attack and controls all predict the mean of the target's domain, or of all images."""
     adversaries = asked(evaluator, role, Images(), (1,))
     knows = Capability.KNOWS_DOMAIN in threat(role).capabilities
@@ -155,7 +153,7 @@ def test_the_domain_is_known_to_controls_as_it_is_to_the_attack(evaluator: Evalu
                 torch.testing.assert_close(predictions[control][0], wanted)
 
 
-def test_who_does_not_know_the_domain_predicts_the_mean_of_all_images(evaluator: Evaluator) -> None:
+def test_without_the_domain_the_prior_is_the_mean(evaluator: Evaluator) -> None:
     adversary = asked(evaluator, "server", Images(), (1,))[0].adversary
     less = replace(adversary.threat, capabilities=adversary.threat.capabilities - {Capability.KNOWS_DOMAIN})
     for d, domain in enumerate(adversary.auxiliary):

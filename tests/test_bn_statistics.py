@@ -49,7 +49,7 @@ def target_of(fitted: Fitted) -> tuple[ArtifactSeries[StatisticsSimulator], Stat
 # The simulator
 
 
-def test_they_are_taken_under_the_averaged_model_and_not_the_one_that_was_trained(renewed: Fitted) -> None:
+def test_they_are_taken_under_the_averaged_model(renewed: Fitted) -> None:
     target, _ = target_of(renewed)
     assert {id(model) for model in target.received_model.values()} == {
         id(renewed.transcript.model_sent(1, "recalibrate"))
@@ -58,7 +58,7 @@ def test_they_are_taken_under_the_averaged_model_and_not_the_one_that_was_traine
     assert set(target.received_model) == set(renewed.population.clients) | set(renewed.population.shadows)
 
 
-def test_of_one_batch_the_wire_s_statistics_are_made_again_whatever_the_draws(digits: Dataset) -> None:
+def test_of_one_batch_they_are_made_again(digits: Dataset) -> None:
     whole = fitted_once(shortened(digits, 64), clients=3, method="lsi", settings={**HASTE, "batch_size": "64"})
     target, simulator = target_of(whole)
     for name in target.clients:
@@ -89,7 +89,7 @@ def test_they_are_means_over_batches_of_moments_in_training(renewed: Fitted) -> 
     assert torch.equal(alone["head.norm.running_mean"], own.received_model.state["head.norm.running_mean"])
 
 
-def test_an_artifact_stands_in_one_row_and_comes_back_from_it(renewed: Fitted) -> None:
+def test_an_artifact_is_one_row_and_back(renewed: Fitted) -> None:
     target, simulator = target_of(renewed)
     in_one_row_and_back(target)
     name, artifact = next(iter(target.wire.items()))
@@ -113,7 +113,7 @@ def test_only_the_server_sees_them(renewed: Fitted) -> None:
     assert target.earlier.keys() == target.wire.keys()
 
 
-def test_there_is_no_target_where_none_crossed_or_its_model_is_not_kept(renewed: Fitted, tiny: Dataset) -> None:
+def test_no_target_without_artifact_or_model(renewed: Fitted, tiny: Dataset) -> None:
     plain = fitted_once(tiny, clients=3, method="lsi", settings={**HASTE, "rounds": "1", "recalibrate_bn": "false"})
     assert KIND not in plain.evaluator().artifact_series
     bare = fitted_once(tiny, clients=3, method="lsi", settings={**HASTE, "rounds": "1"}, keep="small")
@@ -133,7 +133,7 @@ def evaluated(
 CONTROLS = ("noise", "mean_image", "random_style", "other_client")
 
 
-def test_the_domain_is_read_from_them_and_not_from_random_ones(renewed: Fitted) -> None:
+def test_the_domain_is_read_from_them(renewed: Fitted) -> None:
     scores = evaluated(renewed, "domain_inference", {1: 2}, expensive_simulations=15)
     assert min(mean(scores[1]), mean(scores[None])) > 0.9
     assert max(mean(scores[None], name) for name in ("noise", "mean_image", "random_style", "other_domain")) < 0.6
@@ -154,7 +154,7 @@ def test_counters_tell_the_client_s_size_to_a_batch(renewed: Fitted) -> None:
     assert mean(scores[1]) < min(mean(scores[1], name) for name in ("other_client", "mean_image"))
 
 
-def test_one_image_is_drawn_from_them_and_nothing_from_anybody_else_s(renewed: Fitted) -> None:
+def test_one_image_is_drawn_from_them(renewed: Fitted) -> None:
     scores = evaluated(renewed, "deep_inversion", {1: 1}, steps=10)
     assert mean(scores[1]) > 1 + max(mean(scores[1], name) for name in CONTROLS)
     assert mean(scores[1], "random_style") < mean(scores[1], "mean_image") + 0.5
@@ -166,7 +166,7 @@ def test_one_image_is_drawn_from_statistics_that_are_cut(renewed: Fitted) -> Non
     assert mean(scores[1]) > 1 + max(mean(scores[1], name) for name in CONTROLS)
 
 
-def test_where_no_statistics_were_recomputed_the_most_frequent_public_label_is_drawn(renewed: Fitted) -> None:
+def test_without_statistics_the_most_frequent_label_is_drawn(renewed: Fitted) -> None:
     (trials,) = renewed.evaluator().adversaries(renewed.evaluator().series(KIND), threat("server"), (1,))
     received_model = renewed.transcript.model_sent(1, "recalibrate")
     assert received_model is not None
@@ -179,13 +179,13 @@ def test_where_no_statistics_were_recomputed_the_most_frequent_public_label_is_d
     torch.testing.assert_close(drawn.shares, trials.adversary.public_shares)
 
 
-def test_one_image_is_found_among_a_hundred_and_by_nobody_else_s_statistics(renewed: Fitted) -> None:
+def test_one_image_is_found_among_a_hundred(renewed: Fitted) -> None:
     scores = evaluated(renewed, "identification", {1: 1}, few=4, expensive_simulations=30)
     assert mean(scores[1]) > 0.9
     assert max(mean(scores[1], name) for name in CONTROLS) < 0.2
 
 
-def test_what_each_image_alone_gives_is_what_a_client_with_it_shares(renewed: Fitted) -> None:
+def test_statistics_of_single_images_are_a_client_s(renewed: Fitted) -> None:
     """Many at once against one after the other; and of several the means are averages."""
     target, simulator = target_of(renewed)
     evaluator = renewed.evaluator()
@@ -204,7 +204,7 @@ def test_what_each_image_alone_gives_is_what_a_client_with_it_shares(renewed: Fi
     torch.testing.assert_close(found.mean(0)[: len(means)], means, atol=1e-3, rtol=1e-3)
 
 
-def test_few_images_are_known_as_members_and_by_nobody_else_s_statistics(renewed: Fitted) -> None:
+def test_few_images_are_known_as_members(renewed: Fitted) -> None:
     scores = evaluated(renewed, "statistics_membership", {1: 1, 5: 1})
     assert mean(scores[1]) == 1
     assert mean(scores[5]) > 0.9
@@ -212,9 +212,7 @@ def test_few_images_are_known_as_members_and_by_nobody_else_s_statistics(renewed
         assert abs(mean(scores[size], name) - 0.5) < 0.15
 
 
-def test_a_client_s_members_are_known_by_all_layers_rounds_and_correlations(
-    renewed: Fitted, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_members_are_known_by_all_layers_and_rounds(renewed: Fitted, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer where only the first layer or the last round is read, or statistics are taken for independent."""
 
     evaluator = renewed.evaluator()

@@ -10,7 +10,7 @@ import torch
 from fdgpriv.utils.cache import Cache, CacheOfTensors
 
 
-def test_threads_that_ask_at_once_share_one_computation():
+def test_threads_share_one_computation():
     cache, calls, gate = Cache[int](), [], Barrier(8)
 
     def ask(_: int) -> int:
@@ -38,7 +38,7 @@ def test_computing_one_thing_may_ask_for_another():
     assert cache.get("inner", lambda: 9) == 1
 
 
-def test_what_raised_is_told_to_all_who_wait_and_not_remembered():
+def test_an_error_is_not_remembered():
     cache = Cache[int]()
     with pytest.raises(ZeroDivisionError):
         cache.get("key", lambda: 1 // 0)
@@ -56,7 +56,7 @@ def test_only_the_last_asked_for_are_kept():
     assert made == ["a", "b", "c", "b"]
 
 
-def test_what_is_computed_from_a_tensor_does_not_keep_it_and_is_not_taken_for_another_s():
+def test_a_result_does_not_keep_its_tensor():
     cache, made = CacheOfTensors[float](), []
 
     def total(tensor: torch.Tensor, key: str = "") -> float:

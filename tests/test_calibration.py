@@ -44,7 +44,7 @@ def keys(images: Tensor, index: Tensor | None = None) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", [Auxiliary.SAME_DOMAINS, Auxiliary.OWN_DOMAIN, Auxiliary.OTHER_DOMAIN])
-def test_practice_and_held_back_images_are_the_public_ones_in_two_parts(fitted: Fitted, kind: Auxiliary) -> None:
+def test_public_images_are_split_for_calibration(fitted: Fitted, kind: Auxiliary) -> None:
     population = fitted.population
     held, holder = AuxiliaryData(population, 3), population.sources[1]
     practice, back = held.practice(kind, holder, {}), held.held_back(kind, holder)
@@ -65,16 +65,14 @@ def test_practice_and_held_back_images_are_the_public_ones_in_two_parts(fitted: 
 
 
 @pytest.mark.parametrize(("public", "kept"), [(11, 0), (12, 1), (13, 2), (16, 4), (40, 10)])
-def test_of_few_public_images_more_than_there_are_classes_are_for_practice(
-    fitted: Fitted, public: int, kept: int
-) -> None:
+def test_more_images_than_classes_are_for_practice(fitted: Fitted, public: int, kept: int) -> None:
     few = {name: domain.take(torch.arange(public)) for name, domain in fitted.population.auxiliary.items()}
     held = AuxiliaryData(replace(fitted.population, auxiliary=few), 0)
     assert [len(domain) for domain in held.held_back(Auxiliary.SAME_DOMAINS, "")] == [kept] * 3
     assert [len(domain) for domain in held.practice(Auxiliary.SAME_DOMAINS, "", {})] == [public - kept] * 3
 
 
-def test_leaked_images_are_for_practice_and_never_held_back(fitted: Fitted) -> None:
+def test_leaked_images_are_never_held_back(fitted: Fitted) -> None:
     population, held = fitted.population, AuxiliaryData(fitted.population, 0)
     leaked = {name: torch.tensor([0, 2]) for name in population.clients}
     for d, domain in enumerate(held.practice(Auxiliary.LEAKED, "", leaked)):
@@ -90,7 +88,7 @@ def test_leaked_images_are_for_practice_and_never_held_back(fitted: Fitted) -> N
 
 
 @EACH_ROLE
-def test_calibration_is_on_simulated_clients_with_held_back_images(
+def test_calibration_is_on_held_back_images(
     by_role: Mapping[str, list[AdversaryTrials]], evaluator: Evaluator, role: str
 ) -> None:
     clients = evaluator.population.clients.values()
@@ -113,7 +111,7 @@ def test_calibration_is_on_simulated_clients_with_held_back_images(
 
 
 @EACH_ROLE
-def test_candidates_of_simulated_artifacts_are_the_simulated_clients_images(
+def test_candidates_of_simulated_clients_are_their_images(
     by_role: Mapping[str, list[AdversaryTrials]], role: str
 ) -> None:
     for one in by_role[role]:
@@ -153,7 +151,7 @@ def test_nothing_is_simulated_where_all_clients_are_needed(evaluator: Evaluator)
     assert len(found(target).trials) == 12 * 7
 
 
-def test_simulated_clients_are_made_once_for_all_attacks(fitted: Fitted) -> None:
+def test_simulated_clients_are_made_once(fitted: Fitted) -> None:
     """So that what is computed of their images is computed once."""
     evaluator = fitted.evaluator()
     target, known = evaluator.series(StyleStatistics.kind), threat("third_party")
@@ -166,7 +164,7 @@ def test_simulated_clients_are_made_once_for_all_attacks(fitted: Fitted) -> None
     assert len(set(map(id, first.values()))) == len(first)
 
 
-def test_other_looks_are_for_who_has_none_of_the_domains_and_made_once(fitted: Fitted) -> None:
+def test_other_looks_are_made_once(fitted: Fitted) -> None:
     """As many as are asked for, of so many images each, the same for every attack; nothing for who has the domains."""
     evaluator = fitted.evaluator()
     target = evaluator.series(StyleStatistics.kind)

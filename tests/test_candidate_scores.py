@@ -38,9 +38,7 @@ def stored(fitted: Fitted, tmp_path_factory: pytest.TempPathFactory) -> tuple[At
     return evaluated(fitted, out), out
 
 
-def test_the_stored_scores_of_candidates_give_the_areas_again(
-    fitted: Fitted, stored: tuple[AttackScores, Path]
-) -> None:
+def test_stored_scores_give_the_areas_again(fitted: Fitted, stored: tuple[AttackScores, Path]) -> None:
     """By scikit-learn, for the attack and for its only artifact of another client; images are named as they lie."""
     scores, out = stored
     whole = scores.by_size[None]
@@ -62,9 +60,7 @@ def test_the_stored_scores_of_candidates_give_the_areas_again(
     assert np.mean(whole.details["auc_other_clients"]["attack"]) != np.mean(whole.details["auc_held_out"]["attack"])
 
 
-def test_a_damaged_archive_is_one_line_that_says_what_to_remove(
-    fitted: Fitted, stored: tuple[AttackScores, Path], tmp_path: Path
-) -> None:
+def test_a_damaged_archive_is_one_line(fitted: Fitted, stored: tuple[AttackScores, Path], tmp_path: Path) -> None:
     first, out = stored
     shutil.copytree(out, tmp_path, dirs_exist_ok=True)
     archive = tmp_path / "scores/cell" / ARCHIVE

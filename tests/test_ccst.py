@@ -86,7 +86,7 @@ def pooled(features: Tensor) -> tuple[list[float], list[float]]:
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 70])
-def test_the_overall_style_is_pooled_over_all_images_and_pixels(n: int) -> None:
+def test_the_overall_style_is_pooled(n: int) -> None:
     data = held(n=n, side=16)
     (found,) = shared(ccst(), data)
     assert isinstance(found, StyleStatistics)
@@ -97,7 +97,7 @@ def test_the_overall_style_is_pooled_over_all_images_and_pixels(n: int) -> None:
     assert (found.client, found.round) == ("client-0", 0)
 
 
-def test_the_overall_style_of_one_image_or_of_its_copies_is_that_images_single_style() -> None:
+def test_the_overall_style_of_one_image_is_its_own() -> None:
     alone = held(n=1, side=16)
     (overall,), (single,) = shared(ccst(), alone), shared(ccst(style="single"), alone)
     assert (overall.level, single.level) == ("client", "image")
@@ -108,7 +108,7 @@ def test_the_overall_style_of_one_image_or_of_its_copies_is_that_images_single_s
         torch.testing.assert_close(many.tensors()[name], tensor, rtol=1e-5, atol=1e-6)
 
 
-def test_each_single_style_is_that_of_another_image_and_which_ones_is_drawn() -> None:
+def test_single_styles_are_of_drawn_images() -> None:
     data, each = held(n=9, side=16), digits_codec().encode(held(n=9, side=16).images)
     of = {round(pooled(features[None])[0][0], 4): i for i, features in enumerate(each)}
     seen: Counter[int] = Counter()
@@ -122,11 +122,11 @@ def test_each_single_style_is_that_of_another_image_and_which_ones_is_drawn() ->
 
 
 @pytest.mark.parametrize(("n", "per", "j"), [(1, 32, 1), (32, 32, 1), (33, 32, 2), (5, 2, 3), (1499, 32, 47)])
-def test_a_client_shares_a_style_of_so_many_of_its_images(n: int, per: int, j: int) -> None:
+def test_a_client_shares_so_many_single_styles(n: int, per: int, j: int) -> None:
     assert len(shared(ccst(style="single", images_per_style=per), held(n=n))) == j
 
 
-def test_images_may_be_resized_before_their_style_is_taken() -> None:
+def test_images_may_be_resized_for_their_style() -> None:
     data = held(n=3)
     (found,) = shared(ccst(side=16), data)
     larger = nn.functional.interpolate(data.images, size=(16, 16), mode="bilinear", antialias=True)
@@ -141,7 +141,7 @@ def plain_codec() -> StyleCodec:
     return StyleCodec("plain", nn.Sequential(nn.Identity()), nn.Sequential(nn.Identity()), (1,))
 
 
-def test_a_redrawn_image_has_the_moments_of_its_style() -> None:
+def test_a_stylised_image_has_the_moments_of_its_style() -> None:
     images = torch.rand(2, 3, 9, 9, generator=seeded(0))
     how = taken.FeatureStyle(plain_codec(), None, CPU)
     styles = [
@@ -158,7 +158,7 @@ def test_a_redrawn_image_has_the_moments_of_its_style() -> None:
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
-def test_redrawing_is_adain_between_encoder_and_decoder(alpha: float) -> None:
+def test_stylising_is_adain_in_the_codec(alpha: float) -> None:
     codec, images, wanted = digits_codec(), held(n=2, side=16).images, [style("b", 0.3), style("c", -0.2)]
     made = taken.FeatureStyle(codec, None, CPU).apply(images, wanted, alpha)
     for image, content, to in zip(made, images, wanted, strict=True):
@@ -170,7 +170,7 @@ def test_redrawing_is_adain_between_encoder_and_decoder(alpha: float) -> None:
         torch.testing.assert_close(image, expected, rtol=0, atol=1e-4)
 
 
-def test_adains_own_codec_is_read_from_the_users_files(tmp_path: Path, vgg: StyleCodec) -> None:
+def test_the_adain_codec_is_read_from_files(tmp_path: Path, vgg: StyleCodec) -> None:
     save_file(dict(vgg.encoder.state_dict()), tmp_path / "vgg_normalised.safetensors")
     save_file(dict(vgg.decoder.state_dict()), tmp_path / "decoder.safetensors")
     method = ccst(codec="adain_vgg", codec_weights=tmp_path, side=20, rounds=1)
@@ -216,13 +216,13 @@ def bank(sizes: tuple[int, ...], own: bool = True) -> Any:
     return stored.Bank.of(message, "client-1", own)
 
 
-def test_with_all_domains_each_image_takes_each_style_once_and_is_unchanged_once() -> None:
+def test_each_image_takes_each_domain_s_style_once() -> None:
     domains, _ = transferred(bank((1, 1, 1, 1)), 20, 4)
     assert all(sorted(row) == [-1, 0, 2, 3] for row in domains.tolist())
 
 
 @pytest.mark.parametrize("k", [1, 2])
-def test_every_set_of_domains_is_as_likely_and_a_copy_is_unchanged_in_one_of_n(k: int) -> None:
+def test_every_set_of_domains_is_as_likely(k: int) -> None:
     domains, _ = transferred(bank((1, 1, 1)), 3000, k)
     drawn = Counter(tuple(sorted(row)) for row in domains.tolist())
     assert len(drawn) == 3
@@ -231,7 +231,7 @@ def test_every_set_of_domains_is_as_likely_and_a_copy_is_unchanged_in_one_of_n(k
     assert stats.binomtest(unchanged, 3000, k / 3).pvalue > SURE
 
 
-def test_each_single_style_of_a_domain_is_as_likely_and_each_image_draws_its_own() -> None:
+def test_every_single_style_is_as_likely() -> None:
     domains, numbers = transferred(bank((4, 2, 7)), 4000, 2)
     for domain, size in ((0, 4), (2, 7)):
         drawn = Counter(numbers[domains == domain].tolist())
@@ -239,7 +239,7 @@ def test_each_single_style_of_a_domain_is_as_likely_and_each_image_draws_its_own
         assert stats.chisquare(list(drawn.values())).pvalue > SURE
 
 
-def test_a_block_of_images_has_each_domains_style_in_common() -> None:
+def test_a_block_of_images_shares_its_styles() -> None:
     domains, numbers = transferred(bank((50, 1, 50)), 64, 3, block=32)
     for domain in (0, 2):
         of_image = numbers[domains == domain]
@@ -249,7 +249,7 @@ def test_a_block_of_images_has_each_domains_style_in_common() -> None:
 
 
 @pytest.mark.parametrize(("clients", "k"), [(3, 2), (3, 3), (15, 3)])
-def test_with_originals_kept_each_image_has_one_and_other_styles_are_as_likely(clients: int, k: int) -> None:
+def test_kept_originals_stand_beside_drawn_styles(clients: int, k: int) -> None:
     domains, _ = transferred(bank((1,) * clients), 3000, k, keep=True)
     assert (domains == -1).sum(1).tolist() == [1] * 3000
     assert all(len(set(row)) == k for row in domains.tolist())
@@ -258,7 +258,7 @@ def test_with_originals_kept_each_image_has_one_and_other_styles_are_as_likely(c
     assert stats.chisquare(list(drawn.values())).pvalue > SURE
 
 
-def test_of_many_clients_algorithm_1_leaves_few_originals_and_the_presets_leave_them_all() -> None:
+def test_originals_left_by_algorithm_1_and_by_presets() -> None:
     """N = 15: K of 15 copies are untouched by Algorithm 1, one of K by the presets; the paper's N = K = 3 has one of K."""
     for preset, n, untouched in (("paper", 15, 3 / 15), ("paper", 3, 1.0), ("default", 15, 1.0), ("quick", 6, 1.0)):
         method: Any = AuditConfig(methods=("ccst",), preset=preset).method("ccst")
@@ -314,9 +314,7 @@ def stylised(method: Any, data: ClientData, message: Message, seed: int = 1) -> 
         ([], 1),
     ],
 )
-def test_copies_keep_their_labels_and_originals_whatever_styles_a_defense_leaves(
-    keep: bool, names: list[str], copies: int
-) -> None:
+def test_copies_keep_labels_under_any_defense(keep: bool, names: list[str], copies: int) -> None:
     data = held(n=60)
     method = ccst(augmentation=3, keep_original=keep)
     client = method.client(federation(5), data, seeded(1))
@@ -331,13 +329,13 @@ def test_copies_keep_their_labels_and_originals_whatever_styles_a_defense_leaves
         assert stats.binomtest(int(same.sum()), 60, 3 / 5).pvalue > SURE
 
 
-def test_a_client_s_images_and_labels_are_equally_many() -> None:
+def test_images_and_labels_are_equally_many() -> None:
     data = held(n=5)
     with pytest.raises(ValueError, match=r"^client-0: want a label for each image, got 5 and 4$"):
         replace(data, labels=data.labels[:4])
 
 
-def test_a_copy_has_the_label_of_its_image_and_stands_beside_its_siblings() -> None:
+def test_copies_have_the_label_of_their_image() -> None:
     data = held(n=5)
     client = stylised(ccst(augmentation=3), data, [style(f"client-{i}", 0.1 * i) for i in range(3)])
     assert client.data.labels.tolist() == [label for label in data.labels.tolist() for _ in range(3)]
@@ -352,7 +350,7 @@ def test_a_copy_has_the_label_of_its_image_and_stands_beside_its_siblings() -> N
         assert sum(torch.equal(data.images[i], one) for one in copies) == 1
 
 
-def test_who_simulates_a_client_trains_on_as_many_copies_and_steps() -> None:
+def test_simulated_clients_train_on_as_many_copies() -> None:
     method, data = ccst(augmentation=3, batch_size=4, image_changes="none"), held(n=10)
     trained = [images for images, _ in method.plain_batches(data, seeded(1))]
     assert len(trained) == method.steps(10) == 7
@@ -362,7 +360,7 @@ def test_who_simulates_a_client_trains_on_as_many_copies_and_steps() -> None:
     assert set(times.tolist()) <= {1, 2, 3}
 
 
-def test_images_are_redrawn_once_and_trained_on_in_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_are_stylised_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     apply = taken.FeatureStyle.apply
 
@@ -382,9 +380,7 @@ def test_images_are_redrawn_once_and_trained_on_in_every_round(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("mode", ["overall", "single"])
-def test_every_client_receives_every_style_grouped_but_without_names(
-    mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_client_receives_every_style(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     received: dict[str, Message] = {}
     inner = part.CCSTClient.stylise
 
@@ -420,7 +416,7 @@ def test_every_client_receives_every_style_grouped_but_without_names(
         ("single", "photo", {"art": 262_144, "cartoon": 303_104, "sketch": 503_808}, 1_069_056),
     ],
 )
-def test_styles_and_bank_weigh_what_they_weigh_in_the_paper(
+def test_styles_and_bank_have_the_paper_s_bytes(
     mode: str, target: str, up: dict[str, int], down: int, vgg: StyleCodec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(part, "codec_on", lambda *which: vgg)
@@ -459,7 +455,7 @@ def test_styles_and_bank_weigh_what_they_weigh_in_the_paper(
     assert rows["stylise"].level == ("image" if mode == "single" else "client")
 
 
-def test_a_whole_run_is_styles_bank_models_and_accuracies() -> None:
+def test_a_run_is_styles_bank_models_accuracies() -> None:
     _, transcript = run(ccst(rounds=2))
     names, model = ("client-0", "client-1", "client-2"), 4 * (27 * 4 + 4 + 4 * 4 + 4 * 3 + 3) + 8
     assert Counter((r.verb, r.kind, r.round, r.sender == SERVER, r.relayed, r.nbytes) for r in transcript.records) == {
@@ -473,7 +469,7 @@ def test_a_whole_run_is_styles_bank_models_and_accuracies() -> None:
     assert {r.receiver for r in transcript.records if r.sender == SERVER} == set(names)
 
 
-def test_weighted_clients_tell_how_many_images_they_train_on_after_redrawing() -> None:
+def test_sample_counts_include_stylised_copies() -> None:
     _, transcript = run(ccst(rounds=1, weights="samples", selection="last", augmentation=3))
     counts = {r.origin: int(a.tensors()["count"]) for r, a in transcript.of_kind("sample_count") if a is not None}
     assert counts == {"client-0": 15, "client-1": 12, "client-2": 9}
@@ -498,7 +494,7 @@ def answered(told: float | None, states: Mapping[str, Message], add: float) -> d
 
 
 @pytest.mark.parametrize(("accuracies", "best"), [((0.4, 0.8, 0.5), 2), ((0.4, 0.5, 0.8), 3), ((0.6, 0.6, 0.6), 1)])
-def test_the_model_of_the_best_mean_validation_accuracy_is_returned(accuracies: tuple[float, ...], best: int) -> None:
+def test_the_model_best_in_validation_is_returned(accuracies: tuple[float, ...], best: int) -> None:
     server = ccst(rounds=3).server(federation(2), seeded(0))
     next(server)
     server.send({name: [style(name, 0.1)] for name in ("client-0", "client-1")})
@@ -515,7 +511,7 @@ def test_the_model_of_the_best_mean_validation_accuracy_is_returned(accuracies: 
             torch.testing.assert_close(value, start[key] + best, rtol=0, atol=1e-5)
 
 
-def test_a_client_tells_its_held_out_accuracy_of_the_model_it_is_sent() -> None:
+def test_a_client_shares_its_held_out_accuracy() -> None:
     method, data = ccst(), held(n=5, out=7)
     client = stylised(method, data, [style(f"client-{i}", 0.1) for i in range(3)])
     model = method.model(federation(), seeded(9))
@@ -531,7 +527,7 @@ def test_a_client_tells_its_held_out_accuracy_of_the_model_it_is_sent() -> None:
 # Amplitudes (Appendix E)
 
 
-def test_an_amplitude_is_that_of_one_image_or_the_mean_over_all() -> None:
+def test_amplitudes_of_one_image_or_their_mean() -> None:
     data = held(n=5)
     spectra = np.abs(np.fft.fft2(data.images.double().numpy()))
     (overall,) = shared(ccst(style_of="amplitude"), data)
@@ -543,7 +539,7 @@ def test_an_amplitude_is_that_of_one_image_or_the_mean_over_all() -> None:
         assert min(np.abs(single.tensors()["amplitude"].numpy() - one).max() for one in spectra) < 1e-5
 
 
-def test_an_amplitude_of_a_224_px_image_weighs_602112_bytes() -> None:
+def test_an_amplitude_of_224_px_has_602112_bytes() -> None:
     (found,) = shared(ccst(style_of="amplitude", style="single"), held(n=1, side=224))
     assert found.nbytes == 602_112
 
@@ -562,7 +558,7 @@ def test_exchanging_amplitudes_keeps_the_phase() -> None:
     torch.testing.assert_close(torch.fft.fft2(half).abs(), between, rtol=0, atol=1e-4)
 
 
-def test_a_narrow_window_exchanges_low_frequencies_only() -> None:
+def test_a_window_exchanges_low_frequencies() -> None:
     content, other = torch.rand(2, 3, 8, 8, generator=seeded(0)) * 0.2 + torch.tensor([0.3, 0.5])[:, None, None, None]
     given = AmplitudeSpectrum(client="b", round=0, amplitude=torch.fft.fft2(other).abs(), granularity="image")
     colour = taken.AmplitudeStyle(0.0).apply(content[None], [given], 1.0)[0]
@@ -573,7 +569,7 @@ def test_a_narrow_window_exchanges_low_frequencies_only() -> None:
     assert {(h, w) for _, h, w in changed.nonzero().tolist()} == {(h, w) for h in near for w in near}
 
 
-def test_amplitudes_cross_once_and_are_told_as_what_no_attack_reads() -> None:
+def test_amplitudes_cross_once() -> None:
     state, transcript = run(ccst(style_of="amplitude", rounds=1))
     assert finite(state)
     assert {r.kind for r in transcript.records if r.relayed} == {"amplitude_spectrum"}
@@ -620,12 +616,12 @@ def test_the_other_presets_train_as_fedavg_does() -> None:
         ({"side": 8, "codec": "adain_vgg"}, 3, r"ccst\.side: want at least 16 px for the codec adain_vgg, got 8"),
     ],
 )
-def test_what_does_not_fit_the_federation_is_refused(settings: dict[str, Any], clients: int, told: str) -> None:
+def test_what_does_not_fit_is_refused(settings: dict[str, Any], clients: int, told: str) -> None:
     with refused(f"^{told}$"):
         ccst(**settings).model(federation(clients), seeded(0))
 
 
-def test_the_command_line_tells_it_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_refuses_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     assert main(["--method", "ccst", "--preset", "quick", "--set", "augmentation=13", "--out", str(out)]) == 2
     said = capsys.readouterr().err.strip()
@@ -634,7 +630,7 @@ def test_the_command_line_tells_it_and_writes_nothing(tmp_path: Path, capsys: py
     assert not out.exists()
 
 
-def test_styles_and_redrawing_are_told_of_as_they_go_on() -> None:
+def test_progress_of_every_verb_is_reported() -> None:
     told: list[tuple[str, int, int]] = []
     data = {name: held(name, 3) for name in federation().clients}
     wire = Wire(dict.fromkeys(data, 3), Defense.named("none")(), Transcript("small"))
@@ -650,7 +646,7 @@ def test_missing_weights_of_adain_are_told_at_once(tmp_path: Path, monkeypatch: 
         method.check(method.model(federation(), seeded(0)))
 
 
-def test_a_client_with_nothing_held_out_cannot_select_and_says_so() -> None:
+def test_selection_needs_held_out_images() -> None:
     with pytest.raises(ValueError, match=r"^ccst\.selection: want held-out images .*got none of client-0; use .*last$"):
         ccst().client(federation(), held(out=0), seeded(0))
     ccst(selection="last").client(federation(), held(out=0), seeded(0))
@@ -665,7 +661,7 @@ def test_a_client_alone_is_fedavg_on_its_own_images() -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"style_of": "amplitude"}, {"split": "after"}], ids=str)
-def test_copies_of_8_bit_images_have_8_bits_and_unchanged_ones_are_the_image(settings: dict[str, Any]) -> None:
+def test_copies_of_8_bit_images_have_8_bits(settings: dict[str, Any]) -> None:
     """A quarter of the memory of floats: 3.3 GB instead of 13.3 GB for PACS at 222 px, K = 3 and target photo."""
     like, method = held(n=6), ccst(augmentation=3, **settings)
     eight, held_out = ((255 * images).round().to(torch.uint8) for images in (like.images, like.held_out_images))
@@ -684,7 +680,7 @@ def test_copies_of_8_bit_images_have_8_bits_and_unchanged_ones_are_the_image(set
     assert all(bool((every == image).flatten(1).all(1).any()) for image in eight)
 
 
-def test_splitting_after_redrawing_mixes_copies_into_both_parts() -> None:
+def test_splitting_after_stylising_mixes_copies() -> None:
     data = held(n=8, out=4)
     message = [style(f"client-{i}", 0.1 * i) for i in range(3)]
     method = ccst(augmentation=2, split="after")
@@ -712,7 +708,7 @@ def style_simulator(evaluator: Evaluator) -> StyleSimulator:
     return simulator
 
 
-def test_the_whole_clients_observation_is_about_the_style_on_the_wire(tiny: Dataset) -> None:
+def test_observations_are_of_the_style_that_crossed(tiny: Dataset) -> None:
     evaluator = ccst_on(tiny).evaluator()
     evidence = evaluator.recorded_styles
     assert evaluator.template.level == "client"
@@ -730,7 +726,7 @@ def test_the_whole_clients_observation_is_about_the_style_on_the_wire(tiny: Data
         assert torch.equal(asked.vector(), evidence.wire[trial.client].vector())
 
 
-def test_where_single_styles_cross_the_whole_clients_observation_is_not_one_of_them(tiny: Dataset) -> None:
+def test_observations_where_single_styles_cross(tiny: Dataset) -> None:
     evaluator = ccst_on(tiny, style="single", images_per_style="9").evaluator()
     assert evaluator.template.level == "image"
     evidence = evaluator.recorded_styles
@@ -746,14 +742,14 @@ def test_where_single_styles_cross_the_whole_clients_observation_is_not_one_of_t
             torch.testing.assert_close(observation.artifact.vector(), expected)
 
 
-def test_a_malicious_client_holds_another_domain_where_every_style_goes_to_every_client(tiny: Dataset) -> None:
+def test_a_malicious_client_holds_another_domain(tiny: Dataset) -> None:
     evaluator = ccst_on(tiny, 6).evaluator()
     main = evaluator.population.main_domain
     assert len(evaluator.recorded_styles.receiver) == 6
     assert all(main(client) != main(holder) for client, holder in evaluator.recorded_styles.receiver.items())
 
 
-def test_the_gaussian_mechanism_protects_what_is_shared_and_refuses_an_uncountable_budget(tiny: Dataset) -> None:
+def test_gaussian_noise_protects_what_is_shared(tiny: Dataset) -> None:
     defended = ccst_on(tiny, defense="gaussian:epsilon=4")
     assert vars(defended.defense)["releases"] == 1
     evaluator = defended.evaluator()

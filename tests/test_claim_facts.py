@@ -29,7 +29,7 @@ def measured(shift: float, method: str = "ccst") -> dict[str, float]:
     return colour_class(evaluator)
 
 
-def test_colour_reveals_the_class_only_if_classes_differ_in_it() -> None:
+def test_colour_reveals_classes_that_differ_in_it() -> None:
     told, untold = measured(0.2), measured(0.0)
     assert told["colour_accuracy"] == 1.0
     assert untold["colour_accuracy"] == pytest.approx(0.5)  # balanced: always the first class, which four of five have
@@ -37,7 +37,7 @@ def test_colour_reveals_the_class_only_if_classes_differ_in_it() -> None:
     assert measured(0.2, "pardon") == {}
 
 
-def test_a_gradient_reveals_the_embedding_and_the_update() -> None:
+def test_a_gradient_reveals_the_embedding() -> None:
     method = Method.named("hfedf").configured({"hidden": 4, "embedding_dim": 3})
     evaluator: Any = SimpleNamespace(method=method, federation=federation(2), seed=0)
     errors = embedding_key(evaluator)

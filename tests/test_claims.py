@@ -57,7 +57,7 @@ def state(client: str, layers: int = 2, numbers: int = 1000) -> ModelState:
 
 
 @pytest.mark.parametrize("method", PAPERS)
-def test_every_claim_is_a_row_undecided_without_evidence(method: str) -> None:
+def test_every_claim_is_undecided_without_evidence(method: str) -> None:
     letter, first, last = NUMBERS[method]
     rows = claims(method, case())
     assert [row.id for row in rows if row.id.startswith("H-")] == [f"H-{letter}{i}" for i in range(first, last + 1)]
@@ -105,32 +105,30 @@ UNSURE = gan("server", 14.1, "inconclusive")
 SINGLE = finding("identification", "top-1", 0.02, "no_leak_found")
 
 
-@pytest.mark.parametrize(
-    ("rule", "rows", "verdict"),
-    [
-        (no_leak_by("gan"), [QUIET, LEAK], "refuted"),  # one leak among several adversaries is enough
-        (no_leak_by("gan"), [QUIET], "supported"),
-        (no_leak_by("gan"), [QUIET, UNSURE], "undecided"),
-        (no_leak_by("class_probe", image=True), [UNSHARED], "refuted"),  # of what never crossed: single images alone
-        (no_leak_by("class_probe"), [UNSHARED], "undecided"),
-        (no_leak_by("domain_inference", leak="supported"), [DOMAIN], "supported"),  # a line that asks for the domain
-        (no_leak_by("domain_inference"), [DOMAIN], "refuted"),
-        (no_leak_by("domain_inference", on=("style_statistics",), by=("server",)), [DOMAIN], "refuted"),
-        (no_leak_by("domain_inference", on=("model_state",)), [DOMAIN], "undecided"),
-        (no_leak_by("domain_inference", by=("client",)), [DOMAIN], "undecided"),
-    ],
+RULES: tuple[tuple[Callable[[Case], Decision], list[AttackFinding], str], ...] = (
+    (no_leak_by("gan"), [QUIET, LEAK], "refuted"),  # one leak among several adversaries is enough
+    (no_leak_by("gan"), [QUIET], "supported"),
+    (no_leak_by("gan"), [QUIET, UNSURE], "undecided"),
+    (no_leak_by("class_probe", image=True), [UNSHARED], "refuted"),  # of what never crossed: single images alone
+    (no_leak_by("class_probe"), [UNSHARED], "undecided"),
+    (no_leak_by("domain_inference", leak="supported"), [DOMAIN], "supported"),  # a line that asks for the domain
+    (no_leak_by("domain_inference"), [DOMAIN], "refuted"),
+    (no_leak_by("domain_inference", on=("style_statistics",), by=("server",)), [DOMAIN], "refuted"),
+    (no_leak_by("domain_inference", on=("model_state",)), [DOMAIN], "undecided"),
+    (no_leak_by("domain_inference", by=("client",)), [DOMAIN], "undecided"),
 )
-def test_a_leak_refutes_and_no_leak_in_all_rows_supports(
-    rule: Callable[[Case], Decision], rows: list[AttackFinding], verdict: str
-) -> None:
-    assert rule(case(*rows)).verdict == verdict
+
+
+def test_a_leak_refutes_and_no_leak_supports() -> None:
+    for number, (rule, rows, verdict) in enumerate(RULES):
+        assert rule(case(*rows)).verdict == verdict, number
 
 
 @pytest.mark.parametrize(
     ("lead", "nearer"), [(figure(1.2, 0.5), True), (figure(0.2, 0.5), False), (figure(-1.0, 0.5), False), (None, False)]
 )
 @pytest.mark.parametrize("changed", [{}, {"artifact": "style_statistics:image"}], ids=["client", "image"])
-def test_reconstructions_count_if_nearer_than_one_colour(lead: Any, nearer: bool, changed: dict[str, Any]) -> None:
+def test_reconstructions_must_beat_one_colour(lead: Any, nearer: bool, changed: dict[str, Any]) -> None:
     """In CCST's first claim and in PARDON's last: of the positive control of a client's style, and of an image's own."""
     metrics = {**LEAK.metrics, **({} if lead is None else {OVER_OWN_COLOUR: lead})}
     row = LEAK.model_copy(update={"metrics": metrics, **changed})
@@ -186,30 +184,26 @@ def deep(verdict: Verdict, **psnr: float) -> AttackFinding:
     return row.model_copy(update={"attack": "deep_inversion", "artifact": "model_state:client"})
 
 
-@pytest.mark.parametrize(
-    ("head", "model", "alone", "one_layer", "all_layers"),
-    [
-        (head_of("leak"), deep("no_leak_found"), "refuted", "refuted", "refuted"),
-        (head_of("no_leak_found"), deep("leak"), "supported", "supported", "supported"),
-        (head_of("no_leak_found"), deep("inconclusive"), "supported", "supported", "undecided"),
-        (head_of("inconclusive"), deep("leak", k_1=13.5, last_1=13.5, k_all=16.0), "undecided", "undecided", "supported"),
-        (head_of("no_leak_found"), deep("leak", k_1=16.0, last_1=13.5, k_all=16.0), "supported", "undecided", "supported"),
-        (head_of("no_leak_found"), deep("leak", k_1=13.5, last_1=13.5, k_all=16.0), "supported", "supported", "supported"),
-    ],
-)  # fmt: skip
-def test_one_layer_is_decided_by_inversion_of_one_and_all(
-    head: AttackFinding, model: AttackFinding, alone: str, one_layer: str, all_layers: str
-) -> None:
+def test_claims_on_one_layer_and_on_all() -> None:
     """However many layers are sent: that is the statement about stage 2."""
-    records = (crossing(state("a", 3), "a", SERVER),)
-    rows = {row.id: row for row in claims("lsi", case(head, model, records=records))}
-    assert [rows[id].verdict for id in ("H-L1", "H-L2", "all layers")] == [alone, one_layer, all_layers]
-    assert rows["Stage 2"].verdict is None
-    assert rows["Stage 2"].evidence[0].startswith("running statistics of 3 BatchNorm layers")
+    quiet, one, many = head_of("no_leak_found"), {"k_1": 16.0, "last_1": 13.5}, {"k_1": 13.5, "last_1": 13.5}
+    for head, model, *verdicts in (
+        (head_of("leak"), deep("no_leak_found"), "refuted", "refuted", "refuted"),
+        (quiet, deep("leak"), "supported", "supported", "supported"),
+        (quiet, deep("inconclusive"), "supported", "supported", "undecided"),
+        (head_of("inconclusive"), deep("leak", **many, k_all=16.0), "undecided", "undecided", "supported"),
+        (quiet, deep("leak", **one, k_all=16.0), "supported", "undecided", "supported"),
+        (quiet, deep("leak", **many, k_all=16.0), "supported", "supported", "supported"),
+    ):
+        records = (crossing(state("a", 3), "a", SERVER),)
+        rows = {row.id: row for row in claims("lsi", case(head, model, records=records))}
+        assert [rows[id].verdict for id in ("H-L1", "H-L2", "all layers")] == verdicts
+        assert rows["Stage 2"].verdict is None
+        assert rows["Stage 2"].evidence[0].startswith("running statistics of 3 BatchNorm layers")
 
 
 @pytest.mark.parametrize(("lead", "verdict"), [(1.0, "refuted"), (0.9, "undecided")])
-def test_only_a_relevant_leak_refutes_a_sentence_of_degree(lead: float, verdict: str) -> None:
+def test_only_a_relevant_leak_refutes_a_degree(lead: float, verdict: str) -> None:
     leakage = {"client": outcome("leak", lead=figure(lead, 0.3), relevant=1.0)}
     row = gan("client", 15.0, "leak", leakage=leakage)
     assert no_leak_by("gan")(case(row)).verdict == "refuted"
@@ -235,7 +229,7 @@ def test_the_mean_image_is_not_a_reconstruction() -> None:
 
 
 @pytest.mark.parametrize("upper", [None, 0.0])
-def test_an_attack_without_the_artifact_supports_no_claim(upper: float | None) -> None:
+def test_an_unused_artifact_supports_no_claim(upper: float | None) -> None:
     unused = gan("client", 13.4, "no_leak_found", leakage={"client": outcome("no_leak_found", upper_bound=upper)})
     found = no_leak_by("gan")(case(unused))
     assert (found.verdict, "gan found nothing to use" in found.reason) == ("undecided", True)
@@ -246,7 +240,7 @@ def test_an_attack_without_the_artifact_supports_no_claim(upper: float | None) -
     assert no_leak_by("gan", broad=True)(case(LEAK)).verdict == "refuted"
 
 
-def test_a_statement_of_design_has_no_verdict_nor_correction() -> None:
+def test_a_statement_of_design_has_no_verdict() -> None:
     rule = measured_by("domain_inference", on=("style_statistics",))
     said = ClaimTest("H-0", "", "", rule, "design").claim(rule(case(DOMAIN)))
     shown = ("domain_inference by server on style_statistics:client: accuracy 0.96 [0.89, 1.03] (leak)",)
@@ -259,7 +253,7 @@ def test_a_statement_of_design_has_no_verdict_nor_correction() -> None:
         said.model_validate({**said.model_dump(), "verdict": "refuted"})
 
 
-def test_evidence_names_the_row_and_what_is_needed_is_said() -> None:
+def test_evidence_names_rows_and_what_is_needed() -> None:
     (shown,) = no_leak_by("gan")(case(LEAK)).evidence
     assert shown == "gan by client on style_statistics:client: psnr 15.9 [15.5, 16.3]"
     unsure = no_leak_by("gan")(case(QUIET, UNSURE))
@@ -297,22 +291,19 @@ def quiet(p: float | None) -> Decision:
     return Decision("supported", "none found", ("a row",), p)
 
 
-@pytest.mark.parametrize(
-    ("decisions", "verdicts"),
-    [
+def test_a_refuting_leak_must_pass_holm() -> None:
+    for decisions, verdicts in (
         ([leaking(0.05)], ["refuted"]),
         ([leaking(0.025), quiet(0.5)], ["refuted", "supported"]),  # .05
         ([leaking(0.026), quiet(0.5)], ["undecided", "supported"]),  # .052
         ([leaking(0.026), quiet(None)], ["refuted", "supported"]),  # bytes and layers have no p
         ([leaking(0.01), leaking(0.04), quiet(0.9)], ["refuted", "undecided", "supported"]),  # .03, .08
         ([quiet(0.001), quiet(0.9)], ["supported", "supported"]),
-    ],
-)
-def test_a_refuting_leak_must_pass_holm_over_the_paper(decisions: list[Decision], verdicts: list[str]) -> None:
-    assert resting_on(*decisions) == verdicts
+    ):
+        assert resting_on(*decisions) == verdicts
 
 
-def test_the_p_of_a_claim_is_simes_over_the_rows_it_rests_on() -> None:
+def test_the_p_of_a_claim_is_simes_over_its_rows() -> None:
     one, other = (gan("server", 14.1, "leak", leakage={"client": outcome("leak", p=p)}) for p in (0.01, 0.015))
     assert no_leak_by("gan")(case(one, other)).p == pytest.approx(0.015)
     assert no_leak_by("gan")(case(QUIET)).p == QUIET.leakage["client"].p
@@ -349,21 +340,18 @@ def sent_again(*rows: AttackFinding) -> Any:
     return next(row for row in claims("stablefdg", case(*rows, records=SENT_THRICE)) if row.id == "H-S5")
 
 
-@pytest.mark.parametrize(
-    ("p_leak", "p_rise", "said"),
-    [
+def test_repeated_styles_are_design_with_evidence() -> None:
+    for p_leak, p_rise, words in (
         (0.001, 1.0, "leaks, not better from more"),
         (1.0, 0.001, "is not found, better from more"),
         (1.0, 1.0, "is not found, not better from more"),
-    ],
-)
-def test_repeated_styles_are_design_with_evidence(p_leak: float, p_rise: float, said: str) -> None:
-    found = sent_again(rounds(p_leak, p_rise))
-    assert (found.kind, found.verdict) == ("design", None)
-    assert "1, 2 and 3 of 3 rounds read together: membership in a client's own styles " + said in found.reason
-    shown = "style_membership by server on 3 rounds of styles of whole clients: auc 0.53 [0.49, 0.57]"
-    assert found.evidence[-1].startswith(shown)
-    assert len(found.evidence) == 4  # one round and all, of clients and of five images
+    ):
+        found = sent_again(rounds(p_leak, p_rise))
+        assert (found.kind, found.verdict) == ("design", None)
+        assert f"1, 2 and 3 of 3 rounds read together: membership in a client's own styles {words}" in found.reason
+        shown = "style_membership by server on 3 rounds of styles of whole clients: auc 0.53 [0.49, 0.57]"
+        assert found.evidence[-1].startswith(shown)
+        assert len(found.evidence) == 4  # one round and all, of clients and of five images
     row = finding("style_membership", "auc", 0.9, "leak")  # one round's says nothing of repetition
     assert "--keep all" in sent_again(row).reason
     assert sent_again(row).evidence == ()
@@ -372,7 +360,7 @@ def test_repeated_styles_are_design_with_evidence(p_leak: float, p_rise: float, 
 # What crossed
 
 
-def test_statistics_are_counted_by_layer_in_what_clients_send() -> None:
+def test_statistics_of_uploads_are_counted_by_layer() -> None:
     records = [crossing(state(SERVER, 9), SERVER, "a"), *[crossing(state(c, 3), c, SERVER) for c in ("a", "b")]]
     assert statistics_layers(case(records=tuple(records))) == 3
     assert statistics_layers(case(records=(records[0],))) == 0
@@ -382,7 +370,7 @@ def named(*layers: str) -> ModelState:
     return model_state("a", **{f"{layer}.running_mean": torch.ones(2) for layer in layers})
 
 
-def test_frozen_statistics_are_not_counted_and_a_heads_once() -> None:
+def test_frozen_statistics_are_not_counted() -> None:
     model = crossing(named("backbone.bn1", "backbone.bn2", "head.norm"), "a", SERVER)
     head = crossing(ClassifierHead(client="a", round=0, state=named("norm").state), "a", SERVER)
     for buffers, layers in (("share", 3), ("keep_local", 3), ("freeze_backbone", 1), ("freeze", 1)):
@@ -391,7 +379,7 @@ def test_frozen_statistics_are_not_counted_and_a_heads_once() -> None:
     assert statistics_layers(replace(case(records=(model,)), settings={"buffers": "freeze"})) == 0
 
 
-@pytest.mark.parametrize(("method", "artifact", "samples", "verdict"), [
+SHARED: tuple[tuple[str, Artifact, int, str], ...] = (
     ("ccst", model_state("a"), 40, "supported"),
     ("lsi", ClassifierHead(client="a", round=0, state={"linear.weight": torch.ones(7, 512)}), 1, "supported"),
     ("ccst", style("a", channels=4, granularity="image"), 1, "supported"),
@@ -399,15 +387,18 @@ def test_frozen_statistics_are_not_counted_and_a_heads_once() -> None:
     ("lsi", style("a", channels=12), 1, "refuted"),
     ("ccst", AmplitudeSpectrum(client="a", round=0, amplitude=torch.ones(3, 4, 4), granularity="image"), 1, "refuted"),
     ("ccst", AmplitudeSpectrum(client="a", round=0, amplitude=torch.ones(3, 4, 4), granularity="client"), 40, "supported"),
-])  # fmt: skip
-def test_data_are_shared_if_as_large_as_one_image(method: str, artifact: Artifact, samples: int, verdict: str) -> None:
-    record = Record.of(artifact, "a", SERVER, "fit", samples=samples, clients=1)
-    made = case(records=(record,), facts={"image_numbers": 48.0})
-    assert verdict_of(method, "messages", made)[0] == verdict
-    assert verdict_of(method, "messages", replace(made, facts={}))[0] == "undecided"
+)  # fmt: skip
 
 
-def test_the_verdict_on_messages_lists_further_statistics() -> None:
+def test_data_are_shared_if_as_large_as_one_image() -> None:
+    for method, artifact, samples, verdict in SHARED:
+        record = Record.of(artifact, "a", SERVER, "fit", samples=samples, clients=1)
+        made = case(records=(record,), facts={"image_numbers": 48.0})
+        assert verdict_of(method, "messages", made)[0] == verdict
+        assert verdict_of(method, "messages", replace(made, facts={}))[0] == "undecided"
+
+
+def test_messages_list_further_statistics() -> None:
     single = style("b", granularity="image")
     sent = (
         crossing(named("backbone.bn1", "head.norm"), "a", SERVER),
@@ -430,7 +421,7 @@ def verdict_of(method: str, id: str, made: Case) -> tuple[str, str]:
     return row.verdict, row.reason
 
 
-def test_cross_sharing_is_decided_by_relays_and_two_clients() -> None:
+def test_cross_sharing_is_decided_by_relays() -> None:
     passed_on = crossing(style("a"), SERVER, "b")
     blended = InterpolationStyle(client=SERVER, round=0, mean=torch.ones(4), std=torch.ones(4), at="layer1", rule="x")
     for clients, verdict in (("ab", "refuted"), ("abc", "supported"), ("abcd", "supported")):
@@ -442,34 +433,28 @@ def test_cross_sharing_is_decided_by_relays_and_two_clients() -> None:
         assert ("the mean of the other two" in reason) == (len(clients) == 3)
 
 
-@pytest.mark.parametrize(("images", "verdict"), [(41, "supported"), (1, "undecided")])
-def test_a_style_has_many_sources_if_it_has_fewer_numbers(images: int, verdict: str) -> None:
+def test_a_style_has_many_sources_if_it_has_fewer_numbers() -> None:
     """128 numbers of each image, 256 in a style; that an image is named all the same is evidence."""
-    record = Record.of(style("a", channels=64), "a", SERVER, "style", samples=images, clients=1)
-    made = case(SINGLE, records=(record,), facts={"image_numbers": 128.0})
-    (found,) = (row for row in claims("ccst", made) if row.id == "H-C2")
-    assert found.verdict == verdict
-    assert found.evidence[1].startswith("which image is behind a single style, nevertheless: identification by server")
+    for images, verdict in ((41, "supported"), (1, "undecided")):
+        record = Record.of(style("a", channels=64), "a", SERVER, "style", samples=images, clients=1)
+        made = case(SINGLE, records=(record,), facts={"image_numbers": 128.0})
+        (found,) = (row for row in claims("ccst", made) if row.id == "H-C2")
+        assert found.verdict == verdict
+        named = "which image is behind a single style, nevertheless: identification by server"
+        assert found.evidence[1].startswith(named)
 
 
-@pytest.mark.parametrize(
-    ("colour", "verdict"),
-    [(0.3, "refuted"), (0.52, "undecided"), (None, "undecided")],
-    ids=["better", "no better", "not measured"],
-)
-def test_the_class_counts_where_it_is_told_better_than_by_colour(colour: float | None, verdict: str) -> None:
-    """The probe's balanced accuracy is .6 [.53, .67]."""
+def test_the_class_counts_where_colour_tells_it_less() -> None:
+    """The probe's balanced accuracy is .6 [.53, .67]; that by colour is .3, .52 or not measured."""
     leak = outcome("leak", lead=figure(0.3, 0.1), relevant=0.2)
     given = {"artifact": "style_statistics:image", "shared": False, "secret": "labels", "leakage": {"client": leak}}
     row = finding("class_probe", "balanced_accuracy", 0.6, "leak", **given)
-    known = {} if colour is None else {"colour_accuracy": colour, "colour_accuracy_high": colour + 0.02}
-    assert verdict_of("ccst", "H-C3", case(row, facts=known))[0] == verdict
+    for colour, verdict in ((0.3, "refuted"), (0.52, "undecided"), (None, "undecided")):
+        known = {} if colour is None else {"colour_accuracy": colour, "colour_accuracy_high": colour + 0.02}
+        assert verdict_of("ccst", "H-C3", case(row, facts=known))[0] == verdict
 
 
-@pytest.mark.parametrize(("error", "verdict"), [(1e-6, "refuted"), (0.5, "undecided")])
-def test_a_key_that_the_server_computes_is_not_hidden(error: float, verdict: str) -> None:
-    assert verdict_of("hfedf", "H-H6", case(facts={"key_error": error, "update_error": 0.0}))[0] == verdict
-
+# Facts that decide alone
 
 # Style space
 
@@ -477,20 +462,6 @@ def test_a_key_that_the_server_computes_is_not_hidden(error: float, verdict: str
 def facts(**given: float) -> dict[str, Any]:
     usual = {"domain_silhouette": 0.4, "domain_purity": 0.95, "domain_chance": 0.33, "class_silhouette": 0.0}
     return {**usual, "class_purity": 0.11, "class_chance": 0.1, "class_chance_se": 0.01, **given}
-
-
-@pytest.mark.parametrize(
-    ("given", "verdict"),
-    [
-        ({}, "supported"),
-        ({"class_purity": 0.13}, "refuted"),
-        ({"domain_purity": 0.4}, "refuted"),
-        ({"domain_purity": 0.45, "domain_chance_se": 0.05}, "undecided"),  # too few images for either
-        ({"class_chance_se": 0.06}, "undecided"),
-    ],
-)
-def test_remark_1_needs_domains_apart_and_classes_mixed(given: dict[str, float], verdict: str) -> None:
-    assert verdict_of("stablefdg", "H-S0", case(facts=facts(**given)))[0] == verdict
 
 
 def areas(few: float, many: float, other: float = 0.5) -> dict[str, float]:
@@ -532,7 +503,7 @@ GAIN |= {"translation_gain_n": 5.0}
     ],
     ids=str,
 )  # fmt: skip
-def test_untrained_heads_and_translators_decide_nothing(changed: dict[str, float | None], told: str | None) -> None:
+def test_untrained_translators_decide_nothing(changed: dict[str, float | None], told: str | None) -> None:
     inverted = gan("server", 15.0, "leak")
     head = inverted.model_copy(update={"attack": "latent_inversion", "artifact": "classifier_head:client"})
     deep = inverted.model_copy(update={"attack": "deep_inversion", "artifact": "model_state:client"})
@@ -548,22 +519,38 @@ def test_untrained_heads_and_translators_decide_nothing(changed: dict[str, float
         assert rows[claim].reason.startswith(told or "")
 
 
-@pytest.mark.parametrize(
-    ("few", "many", "verdict"),
-    [
-        (0.9, 0.7, "refuted"),
-        (0.9, 0.48, "supported"),
-        (0.9, 0.55, "undecided"),  # up to 0.65
-        (0.55, 0.5, "undecided"),
-        (0.55, 0.7, "refuted"),
-    ],
-)
-def test_the_global_style_conceals_if_found_in_two_not_many(few: float, many: float, verdict: str) -> None:
-    assert verdict_of("pardon", "H-P2", case(facts=areas(few, many)))[0] == verdict
-    assert verdict_of("pardon", "H-P2", case())[0] == "undecided"
-    if verdict == "refuted":  # the same search finds a client who is not there as well
-        elsewhere = areas(few, many, 0.65)
-        assert verdict_of("pardon", "H-P2", case(facts=elsewhere))[0] == "undecided"
+def test_facts_decide_claims() -> None:
+    error = {"translated_error": 1.0, "untranslated_error": 2.0, "elsewhere_error": 1.5, "translation_gain": 0.5}
+    decided: tuple[tuple[str, str, dict[str, float], str], ...] = (
+        # a key that the server computes is not hidden
+        ("hfedf", "H-H6", {"key_error": 1e-6, "update_error": 0.0}, "refuted"),
+        ("hfedf", "H-H6", {"key_error": 0.5, "update_error": 0.0}, "undecided"),
+        # domains apart and classes mixed
+        ("stablefdg", "H-S0", facts(), "supported"),
+        ("stablefdg", "H-S0", facts(class_purity=0.13), "refuted"),
+        ("stablefdg", "H-S0", facts(domain_purity=0.4), "refuted"),
+        (
+            "stablefdg",
+            "H-S0",
+            facts(domain_purity=0.45, domain_chance_se=0.05),
+            "undecided",
+        ),  # too few images for either
+        ("stablefdg", "H-S0", facts(class_chance_se=0.06), "undecided"),
+        # who took part is found in the style of two clients and not in that of many
+        ("pardon", "H-P2", areas(0.9, 0.7), "refuted"),
+        ("pardon", "H-P2", areas(0.9, 0.48), "supported"),
+        ("pardon", "H-P2", areas(0.9, 0.55), "undecided"),  # up to 0.65
+        ("pardon", "H-P2", areas(0.55, 0.5), "undecided"),
+        ("pardon", "H-P2", areas(0.55, 0.7), "refuted"),
+        ("pardon", "H-P2", areas(0.9, 0.7, 0.65), "undecided"),  # a client who is not there is found as well
+        ("pardon", "H-P2", {}, "undecided"),
+        # a translator gains on both controls
+        ("lsi", "H-L8", error | {"translation_gain_low": 0.2, "translation_gain_n": 5.0}, "refuted"),
+        ("lsi", "H-L8", error | {"translation_gain_low": -0.1, "translation_gain_n": 5.0}, "undecided"),
+        ("lsi", "H-L8", {}, "undecided"),
+    )
+    for method, id, measured, verdict in decided:
+        assert verdict_of(method, id, case(facts=measured))[0] == verdict, (id, measured)
 
 
 def labels(verdict: Verdict, **given: Any) -> AttackFinding:
@@ -577,7 +564,7 @@ def test_the_global_style_hides_labels_if_client_styles_do() -> None:
     assert "is not measured" in reason
 
 
-def test_a_style_adds_a_risk_if_the_model_excludes_it() -> None:
+def test_a_style_adds_a_risk_if_the_model_has_none() -> None:
     style_row = finding("style_membership", "auc", 0.7, "leak")
     names = ("identification", "domain_inference", "label_histogram", "gan", "style_inversion")
     others = [finding(name, "auc", 0.5, "no_leak_found") for name in names]
@@ -630,25 +617,17 @@ def compared_styles(client: float, single: float, half: float = 0.2, **given: An
     return gan("third_party", 14.1, "leak", **{"leakage": leakage, "positive_control": control, **given})
 
 
-@pytest.mark.parametrize(
-    ("client", "single", "half", "verdict"),
-    [
-        (0.6, 6.7, 0.2, "supported"),
-        (7.2, 6.7, 0.2, "refuted"),
-        (6.6, 6.7, 0.2, "undecided"),
-        (0.6, 6.7, 4.0, "undecided"),
-    ],
-)
-def test_a_client_style_is_harder_if_its_lead_is_smaller(
-    client: float, single: float, half: float, verdict: str
-) -> None:
+def test_a_client_style_is_harder_if_its_lead_is_less() -> None:
     """In CCST's comparison of its two styles, and in PARDON's with styles of samples."""
-    for method, id in (("ccst", "H-C8"), ("pardon", "mitigates")):
-        row = compared_styles(client, single, half)
-        assert verdict_of(method, id, case(row))[0] == verdict
-        assert verdict_of(method, id, case(row, compared_styles(7.2, 6.7)))[0] == "refuted"
-        mixed = verdict_of(method, id, case(row, compared_styles(6.6, 6.7)))[0]
-        assert mixed == ("refuted" if verdict == "refuted" else "undecided")
+    for client, half, verdict in (
+        (0.6, 0.2, "supported"), (7.2, 0.2, "refuted"), (6.6, 0.2, "undecided"), (0.6, 4.0, "undecided"),
+    ):  # fmt: skip
+        for method, id in (("ccst", "H-C8"), ("pardon", "mitigates")):
+            row = compared_styles(client, 6.7, half)
+            assert verdict_of(method, id, case(row))[0] == verdict
+            assert verdict_of(method, id, case(row, compared_styles(7.2, 6.7)))[0] == "refuted"
+            mixed = verdict_of(method, id, case(row, compared_styles(6.6, 6.7)))[0]
+            assert mixed == ("refuted" if verdict == "refuted" else "undecided")
     for nothing in (
         compared_styles(0.6, 6.7, positive_control=None),
         compared_styles(0.6, 6.7, threat={"role": "insider", "auxiliary": "A3"}),
@@ -656,19 +635,17 @@ def test_a_client_style_is_harder_if_its_lead_is_smaller(
         assert verdict_of("ccst", "H-C8", case(nothing))[1].startswith("not measured")
 
 
-@pytest.mark.parametrize("claim", ["H-C4", "H-C8"])
-def test_single_image_styles_do_not_decide_the_overall_style(claim: str) -> None:
-    row = (
-        finding("style_membership", "auc", 0.9, "leak", artifact="style_statistics:image")
-        if claim == "H-C4"
-        else gan("client", 20.0, "leak", artifact="style_statistics:image")
-    )
-    found, reason = verdict_of("ccst", claim, case(row))
-    assert found == "undecided"
-    assert reason.startswith("not measured")
+def test_single_styles_do_not_decide_the_overall_style() -> None:
+    for claim, row in (
+        ("H-C4", finding("style_membership", "auc", 0.9, "leak", artifact="style_statistics:image")),
+        ("H-C8", gan("client", 20.0, "leak", artifact="style_statistics:image")),
+    ):
+        found, reason = verdict_of("ccst", claim, case(row))
+        assert found == "undecided"
+        assert reason.startswith("not measured")
 
 
-def test_an_update_that_leaks_nothing_is_no_merit_of_embeddings() -> None:
+def test_a_quiet_update_is_no_merit_of_embeddings() -> None:
     def update(verdict: Verdict) -> AttackFinding:
         told = {"task": "images", "secret": "content", "artifact": "model_update:client"}
         return finding("gradient_inversion", "psnr", 15.0, verdict, **told)
@@ -683,7 +660,7 @@ def test_an_update_that_leaks_nothing_is_no_merit_of_embeddings() -> None:
     assert "FedAvg's update" in reason
 
 
-def test_one_layer_and_all_stand_side_by_side_whoever_leaks() -> None:
+def test_inversions_of_one_layer_and_all_are_listed() -> None:
     plain = gan("server", 15.0, "no_leak_found")
     head = plain.model_copy(update={"attack": "latent_inversion", "artifact": "classifier_head:client"})
     every = {"psnr@k=1": figure(16.8, 0.5), "psnr@k=all": figure(15.9, 0.25), "psnr": figure(14, 1)}
@@ -694,14 +671,6 @@ def test_one_layer_and_all_stand_side_by_side_whoever_leaks() -> None:
             "one image's PSNR in dB by the statistics inverted: k=1 16.8 [16.3, 17.3]; k=all 15.9 [15.7, 16.1]; the head's "
             "20.2 [19.6, 20.8]; strongest control (mean_image) 13.5 [13.3, 13.7]"
         )
-
-
-@pytest.mark.parametrize(("low", "verdict"), [(0.2, "refuted"), (-0.1, "undecided")])
-def test_a_translator_tells_where_it_gains_on_both_controls(low: float, verdict: str) -> None:
-    errors = {"translated_error": 1.0, "untranslated_error": 2.0, "elsewhere_error": 1.5}
-    gain = {"translation_gain": 0.5, "translation_gain_low": low, "translation_gain_n": 5.0}
-    assert verdict_of("lsi", "H-L8", case(facts=errors | gain))[0] == verdict
-    assert verdict_of("lsi", "H-L8", case())[0] == "undecided"
 
 
 def test_style_space_against_a_loop(fitted: Fitted) -> None:

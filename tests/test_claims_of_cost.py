@@ -43,7 +43,7 @@ def round_of_stablefdg(spec: str, world: Federation) -> list[Record]:
         ("stablefdg", "small_resnet", 10, None, "refuted"),
     ],
 )
-def test_stablefdg_s_communication_is_compared_with_fedavg_s(
+def test_stablefdg_s_bytes_against_fedavg_s(
     spec: str, network: str, classes: int, extra: float | None, verdict: str
 ) -> None:
     """.309 % with ResNet-18, .447 % as released, and 2.525 % with the small network of the digits."""
@@ -58,7 +58,7 @@ def test_stablefdg_s_communication_is_compared_with_fedavg_s(
     assert claim.reason == f"{extra:.3%} more than FedAvg"
 
 
-def test_a_style_of_resnet_18_has_256_numbers_not_128() -> None:
+def test_a_style_of_resnet_18_has_256_numbers() -> None:
     sent, world = crossing(style("a", channels=64), "a", SERVER), federation(2, network="small_resnet")
     claim = decided("stablefdg", "E.2", [sent], world)
     assert (claim.verdict, "256, not 128" in claim.reason) == ("refuted", True)

@@ -31,7 +31,7 @@ def images_of_classes(count: int, rng: torch.Generator) -> tuple[Tensor, Tensor,
     return images, labels, images @ directions.T
 
 
-def test_a_class_s_mean_is_shrunk_by_what_is_chance_in_it(rng: torch.Generator) -> None:
+def test_class_means_are_shrunk_by_chance(rng: torch.Generator) -> None:
     images, labels, _ = images_of_classes(50, rng)
     counts = labels.bincount(minlength=5).float()
     center, by_class = shrunk_means(images, labels, counts)
@@ -55,7 +55,7 @@ def test_classes_that_are_alike_move_nothing(rng: torch.Generator) -> None:
     assert float(by_class.square().mean()) < 0.1 / 50  # of what chance alone moves the means of 50 images by
 
 
-def test_the_regression_on_statistics_is_scikit_learn_s(rng: torch.Generator) -> None:
+def test_the_regression_is_scikit_learn_s(rng: torch.Generator) -> None:
     images, labels, statistics = images_of_classes(60, rng)
     means = ClassMeans.of(images, labels, statistics, 4)
     factor, n = torch.randn(6, 2, generator=rng).double(), 20
@@ -76,7 +76,7 @@ def test_the_regression_on_statistics_is_scikit_learn_s(rng: torch.Generator) ->
     np.testing.assert_allclose(found.numpy(), expected[0], atol=1e-4)
 
 
-def test_noise_is_what_clients_vary_by_beyond_their_images(rng: torch.Generator) -> None:
+def test_noise_is_the_variation_beyond_images(rng: torch.Generator) -> None:
     images, labels, statistics = images_of_classes(400, rng)
     means = ClassMeans.of(images, labels, statistics, 4)
     index = torch.stack([torch.randperm(400, generator=rng)[:20] for _ in range(3000)])
@@ -114,7 +114,7 @@ def test_statistics_far_beyond_chance_count_less(rng: torch.Generator) -> None:
     torch.testing.assert_close(far, farther, atol=1e-3, rtol=1e-2)
 
 
-def test_first_statistics_are_those_of_the_first_batchnorm_layer(rng: torch.Generator) -> None:
+def test_first_statistics_are_of_the_first_layer(rng: torch.Generator) -> None:
     network = nn.Sequential(
         nn.Conv2d(3, 5, 3), nn.BatchNorm2d(5), nn.ReLU(), nn.Conv2d(5, 4, 3), nn.BatchNorm2d(4)
     ).eval()
@@ -131,9 +131,7 @@ def scored(evaluator: Evaluator, sizes: tuple[int | None, ...]) -> dict[int | No
     return dict(evaluate_trials(attack, asked, (), generator(2))[0])
 
 
-def test_a_model_tells_of_the_average_look_and_another_client_s_does_not(
-    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_reveals_the_average_look(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = scored(evaluator, (None,))[None]
     assert mean(whole, "attack") < 0.95 * mean(whole, "domain_mean")
     for name in ("other_client", "other_domain", "random_style"):

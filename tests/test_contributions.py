@@ -26,7 +26,7 @@ contributions: Any = import_module("fdgpriv.attacks._contributions")
 membership: Any = import_module("fdgpriv.attacks._membership")
 
 
-def test_what_other_clients_do_not_explain_is_the_rest_of_a_ridge_regression(rng: torch.Generator) -> None:
+def test_the_rest_of_other_clients_is_a_ridge_residual(rng: torch.Generator) -> None:
     others = torch.randn(5, 40, generator=rng).double() + torch.randn(40, generator=rng)
     scores = others[:2].sum(0) * 3 + torch.randn(40, generator=rng)
     standard = ((others - others.mean(1, keepdim=True)) / others.std(1, correction=0, keepdim=True)).T.numpy()
@@ -39,9 +39,7 @@ def test_what_other_clients_do_not_explain_is_the_rest_of_a_ridge_regression(rng
 
 
 @pytest.mark.parametrize("batched", [False, True])
-def test_alignment_is_the_inner_product_of_one_image_s_gradient_and_the_update(
-    batched: bool, rng: torch.Generator
-) -> None:
+def test_alignment_is_an_inner_product_of_gradients(batched: bool, rng: torch.Generator) -> None:
     """The gradient of a network in evaluation mode; if `batched`, with BatchNorm buffers that are those of the images."""
     data = populate(confetti(40, 2), "domain-0", "single", 1, 0).clients["client-00"]
     simulator = TrainingSimulator(
@@ -94,7 +92,7 @@ def area_of(evaluator: Evaluator, name: str = "attack", size: int | None = None,
     return float(auc(found, [one.truth for one in ones]).mean())
 
 
-def test_members_are_found_by_all_rounds_and_other_clients(thrice: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_are_found_by_all_rounds(thrice: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
     """And fewer of them where a round, the other clients or the BatchNorm statistics are not used; none by a control."""
     full = area_of(thrice)
     assert full > 0.7
@@ -108,7 +106,7 @@ def test_members_are_found_by_all_rounds_and_other_clients(thrice: Evaluator, mo
         assert area_of(thrice) < full - 0.02
 
 
-def test_each_model_of_the_last_round_is_evaluated_once(thrice: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_model_is_evaluated_once(thrice: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many candidate lists it is read with; the scores are those of each read by itself."""
     (asked,) = sittings_of(thrice, "model_state", "server", (1, None))
     ones = [scored.observation for trial in asked.trials for scored in trial.by_role["attack"]]
@@ -142,9 +140,7 @@ def test_each_model_of_the_last_round_is_evaluated_once(thrice: Evaluator, monke
     assert len(evaluated) > 2 * count
 
 
-def test_candidates_are_one_batch_where_clients_train_in_batches(
-    thrice: Evaluator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_candidates_are_one_batch(thrice: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
     """All candidates of a domain in each round; a client with one image normalises it by the received statistics."""
     batches: list[int] = []
     monkeypatch.setattr(contributions, "normalise_as_one_batch", lambda _, images: batches.append(len(images)))
@@ -158,7 +154,7 @@ def test_candidates_are_one_batch_where_clients_train_in_batches(
     assert not batches
 
 
-def test_outputs_under_a_trusted_model_s_statistics_are_not_those_under_an_untrusted_one_s(
+def test_outputs_differ_by_the_trusted_statistics(
     rng: torch.Generator,
 ) -> None:
     """Two adversaries that share a cache, of whom only one trusts the received model, each read what it would alone."""

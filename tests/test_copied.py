@@ -29,7 +29,7 @@ class Tied(nn.Module):
         return found
 
 
-def test_shared_parts_stay_shared_and_nothing_is_shared_with_the_original() -> None:
+def test_shared_parts_stay_shared_in_a_copy() -> None:
     model = Tied().eval()
     copy, plain = copied(model), deepcopy(model)
     assert copy.second.weight is copy.first.weight is copy.again.weight

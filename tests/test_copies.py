@@ -82,7 +82,7 @@ def test_guessing_seldom_shows_an_epsilon_above_0(rng: torch.Generator) -> None:
     assert sum(value > 0 for value in shown) <= 24  # 5 % are 15; 24 or fewer in .99 of such tests
 
 
-def test_no_epsilon_follows_from_artifacts_of_several_images() -> None:
+def test_artifacts_of_several_images_give_no_epsilon() -> None:
     ranked = [torch.arange(50.0)] * 3
     assert set(Candidate().of_set(ranked, [of_one_image(50)] * 3)) == {"epsilon_at_least"}
     assert Candidate().of_set(ranked, [of_one_image(50, images=2)] * 3) == {}

@@ -16,7 +16,7 @@ from fdgpriv.tasks import images as image_task
 descent: Any = import_module("fdgpriv.attacks._inversion")
 
 
-def test_it_finds_the_least_squares_and_stays_in_the_unit_cube(rng: torch.Generator) -> None:
+def test_it_finds_least_squares_in_the_unit_cube(rng: torch.Generator) -> None:
     wanted = 2 * torch.rand(3, 3, 4, 4, generator=rng) - 0.5
 
     def objective(images: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ def test_reconstructions_together_are_those_alone(rng: torch.Generator) -> None:
     torch.testing.assert_close(together, torch.cat(alone), atol=1e-6, rtol=1e-5)
 
 
-def test_each_reconstruction_keeps_the_restart_that_ends_lowest() -> None:
+def test_the_restart_that_ends_lowest_is_kept() -> None:
     """Two valleys, at 0.2 and 0.8; the one at 0.8 is deeper, and only the second restart begins there."""
     starts = [torch.full((2, 3, 2, 2), 0.2), torch.full((2, 3, 2, 2), 0.8)]
 
@@ -51,7 +51,7 @@ def test_each_reconstruction_keeps_the_restart_that_ends_lowest() -> None:
     assert found[:, 0, 0, 0].tolist() == pytest.approx([0.8, 0.2], abs=0.02)
 
 
-def test_total_variation_is_the_mean_step_between_neighbours(rng: torch.Generator) -> None:
+def test_total_variation_is_a_mean_of_steps(rng: torch.Generator) -> None:
     image = torch.rand(3, 4, 5, generator=rng)
     down = [abs(image[c, y + 1, x] - image[c, y, x]) for c in range(3) for y in range(3) for x in range(5)]
     across = [abs(image[c, y, x + 1] - image[c, y, x]) for c in range(3) for y in range(4) for x in range(4)]
@@ -59,7 +59,7 @@ def test_total_variation_is_the_mean_step_between_neighbours(rng: torch.Generato
     assert float(descent.total_variation(image[None])) == pytest.approx(float(plain), abs=1e-6)
 
 
-def test_a_set_is_scored_in_the_order_that_suits_it_best(rng: torch.Generator) -> None:
+def test_a_set_is_scored_in_its_best_order(rng: torch.Generator) -> None:
     """Against every order tried; two images more than there are true ones do not count."""
     truth, prediction = torch.rand(3, 3, 16, 16, generator=rng), torch.rand(5, 3, 16, 16, generator=rng)
     errors = [
@@ -84,7 +84,7 @@ def test_a_set_of_one_is_scored_as_the_image_alone(rng: torch.Generator) -> None
         assert one == pytest.approx(other, abs=1e-6)
 
 
-def test_the_picture_of_a_set_is_the_one_that_stands_for_the_first_true_image(rng: torch.Generator) -> None:
+def test_the_picture_of_a_set_is_the_first_image_s(rng: torch.Generator) -> None:
     truth = torch.rand(5, 3, 4, 4, generator=rng)
     prediction = (truth[torch.tensor([2, 1, 0])] + 0.01).clamp(0, 1)
     assert torch.equal(first_match(prediction, truth), prediction[2])

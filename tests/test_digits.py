@@ -24,7 +24,7 @@ MAKE = runpy.run_path(str(Path(__file__).parents[1] / "examples" / "make_digits.
 blend, outline, scan, stratified_parts = (MAKE[name] for name in ("blend", "outline", "scan", "stratified_parts"))
 
 
-def test_it_is_four_domains_of_coloured_images_in_eight_bits(digits: Dataset) -> None:
+def test_it_is_four_domains_in_eight_bits(digits: Dataset) -> None:
     assert digits.names == ("scan", "blend", "type", "outline")
     assert digits.default_target in digits.names
     assert digits.classes == tuple("0123456789")
@@ -74,7 +74,7 @@ def test_they_are_the_same_pixels_on_every_processor(digits: Dataset) -> None:
     assert printed.stdout.strip() == digits.sha256 == SHA256
 
 
-def test_the_digest_is_that_of_names_labels_and_pixels(digits: Dataset) -> None:
+def test_the_digest_is_of_names_labels_pixels(digits: Dataset) -> None:
     parts = [json.dumps(list(digits.classes)).encode()]
     for domain in digits.domains:
         parts.append(json.dumps([domain.name, [len(domain), 3, 32, 32], "uint8"]).encode())
@@ -110,7 +110,7 @@ def test_the_script_draws_what_is_stored_but_for_ties(digits: Dataset) -> None:
         assert int((gap > 0).sum()) < 1000  # of 1.8 million
 
 
-def test_saved_images_are_loaded_and_others_are_refused(tmp_path: Path) -> None:
+def test_only_saved_images_are_loaded(tmp_path: Path) -> None:
     file = tmp_path / "digits.npz"
     with pytest.raises(ValueError, match=r"want the images of digits in .*digits\.npz, got: .*; install fdgpriv again"):
         load_stored(file)
@@ -142,7 +142,7 @@ def ring() -> Tensor:
     return ink
 
 
-def test_an_outline_is_dark_at_the_edge_and_light_on_either_side() -> None:
+def test_an_outline_is_dark_at_its_edge() -> None:
     image = outline(ring())[0, 0]
     row = image[16]
     assert float(row[0]) > 0.8
@@ -161,7 +161,7 @@ def test_a_blend_is_darker_where_there_is_ink() -> None:
     assert torch.allclose(square[::4, ::4].repeat_interleave(4, 0).repeat_interleave(4, 1), square)
 
 
-def test_each_domain_is_learnable_and_differs_from_the_others(digits: Dataset) -> None:
+def test_each_domain_is_learnable_and_differs(digits: Dataset) -> None:
     within: list[float] = []
     across: list[float] = []
     for source in digits.domains:

@@ -100,7 +100,7 @@ def plain(rng: torch.Generator) -> nn.Module:
 
 @pytest.mark.parametrize("build", mostly_slow([plain, residual, resnet, inception], [plain, residual]))
 @pytest.mark.parametrize("memory", mostly_slow([torch.contiguous_format, torch.channels_last], [torch.channels_last]))
-def test_gradients_of_images_are_those_of_a_loop_over_images(
+def test_per_image_gradients_are_those_of_a_loop(
     build: Callable[[torch.Generator], nn.Module], memory: torch.memory_format, rng: torch.Generator
 ) -> None:
     network = group_norm_twin(build(rng)).double()
@@ -121,7 +121,7 @@ def test_gradients_of_images_are_those_of_a_loop_over_images(
         torch.testing.assert_close(row, torch.cat([gradient.flatten() for gradient in alone]), rtol=1e-6, atol=1e-9)
 
 
-def test_the_twin_keeps_scales_and_other_tensors_and_has_no_statistics(rng: torch.Generator) -> None:
+def test_the_twin_keeps_all_but_statistics(rng: torch.Generator) -> None:
     network = plain(rng)
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d):
@@ -167,9 +167,7 @@ def test_the_norm_of_one_image_never_exceeds_the_clip(clip: float, rng: torch.Ge
     assert clip_factors(torch.tensor([0.0, 0.5, 2.0]), 1.0).tolist() == [1.0, 1.0, 0.5]
 
 
-def test_images_are_clipped_each_for_itself_in_parts_of_any_size(
-    rng: torch.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_images_are_clipped_in_parts_of_any_size(rng: torch.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     method, data = private(spec="dpsgd:clip=0.5"), held(n=8)
     whole, _, _ = step(method, data, torch.arange(8), rng)
     alone = [step(method, data, torch.tensor([i]), rng)[0] for i in range(8)]
@@ -194,7 +192,7 @@ def test_copies_of_an_image_are_clipped_as_one(rng: torch.Generator) -> None:
     assert (plan.rate, plan.expected_images) == (4 / 12, pytest.approx(4 / 3))
 
 
-def test_the_noise_is_as_stated_and_divided_by_the_expected_number_of_images(rng: torch.Generator) -> None:
+def test_the_noise_is_over_the_expected_batch(rng: torch.Generator) -> None:
     method, data = private(spec="dpsgd:clip=0.3,epsilon=2"), held(n=12)
     plan = steps_of(method).plan(method.workload(data))
     assert plan.expected_images == 4
@@ -212,7 +210,7 @@ def test_the_noise_is_as_stated_and_divided_by_the_expected_number_of_images(rng
 # Sampling and accounting
 
 
-def test_each_image_is_drawn_independently_at_the_stated_rate() -> None:
+def test_images_are_drawn_independently() -> None:
     draws, n, rate, rng = 4000, 20, 0.3, seeded(3)
     found = torch.zeros(draws, n)
     for row in found:
@@ -227,9 +225,7 @@ def test_each_image_is_drawn_independently_at_the_stated_rate() -> None:
 
 
 @pytest.mark.parametrize(("name", "accountant"), [("fedavg", "rdp"), ("fedavg", "prv"), ("hfedf", "rdp")])
-def test_steps_and_epsilon_are_those_of_the_library_on_what_was_done(
-    name: str, accountant: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steps_and_epsilon_are_the_library_s(name: str, accountant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An accountant that counts every step of a training arrives at the claim, and not far below it."""
     method, data = private(name, f"dpsgd:epsilon=3,accountant={accountant}", rounds=3, local_epochs=2), held(n=14)
     counted: Any = {"rdp": RDPAccountant, "prv": PRVAccountant}[accountant]()
@@ -267,7 +263,7 @@ def state_of(method: Any, defense: Any, workers: int, seed: int = 0) -> dict[str
 
 
 @pytest.mark.parametrize("name", mostly_slow(["fedavg", "ccst", "pfedhn"], ["fedavg", "ccst"]))
-def test_the_same_seed_gives_the_same_model_with_one_and_two_workers(name: str) -> None:
+def test_a_seed_gives_one_model_for_any_workers(name: str) -> None:
     settings = {"side": 8, "codec": "digits"} if name == "ccst" else {}
     method, defense = defended(small(name, **settings), "dpsgd")
     before = torch.random.get_rng_state()
@@ -278,7 +274,7 @@ def test_the_same_seed_gives_the_same_model_with_one_and_two_workers(name: str) 
     assert all(bool(torch.isfinite(tensor).all()) for tensor in one.values())
 
 
-def test_server_and_clients_train_one_network_without_batch_statistics() -> None:
+def test_server_and_clients_train_without_batchnorm() -> None:
     method, defense = defended(small("fedavg"), "dpsgd")
     world = federation(3, 0, wide(8))
     own = {name: held(name, 6) for name in world.clients}
@@ -306,7 +302,7 @@ def test_simulators_train_as_private_clients_do() -> None:
     assert small("fedavg").elementwise_optimizer
 
 
-def test_the_method_keeps_its_name_its_settings_and_its_local_training() -> None:
+def test_the_method_keeps_name_and_settings() -> None:
     method = private(lr=0.3)
     assert (method.name(), method.lr) == ("fedavg", 0.3)
     assert replace(method, lr=0.2).local_training == method.local_training
@@ -325,12 +321,12 @@ def test_the_method_keeps_its_name_its_settings_and_its_local_training() -> None
         ("ccst:split=after", "copies of one image are apart"),
     ],
 )
-def test_methods_that_couple_images_are_refused_with_the_reason(method: str, reason: str) -> None:
+def test_methods_that_couple_images_are_refused(method: str, reason: str) -> None:
     with refused(f"dpsgd: not applicable to {method.partition(':')[0]}: .*{reason}"):
         defended(Method.parse(method), "dpsgd")
 
 
-def test_the_guarantee_covers_models_and_says_what_was_trained() -> None:
+def test_the_guarantee_covers_models() -> None:
     _, defense = defended(small("ccst", rounds=5), "dpsgd:epsilon=4")
     proved = defense.guarantee()
     assert (proved.epsilon, proved.delta) == (4, DELTA)
@@ -378,7 +374,7 @@ def canary_audit(part: Any, seed: int, epsilon: float, n: int = 4, rounds: int =
     return found
 
 
-def test_correct_noise_stays_below_the_claim_and_wrong_noise_is_found() -> None:
+def test_wrong_noise_is_found_and_correct_is_not() -> None:
     right, halved, unclipped = (canary_audit(part, 0, 4.0) for part in (DPSGD, Wrong, Unclipped))
     assert (right.canaries, right.guesses) == (2**14, 1638)
     for bound in (right.bound, right.gaussian):
@@ -389,7 +385,7 @@ def test_correct_noise_stays_below_the_claim_and_wrong_noise_is_found() -> None:
     assert unclipped.gaussian_p < 1e-6
 
 
-def test_without_noise_the_claim_is_violated_without_assumptions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_noise_the_claim_is_violated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Weak, "multiplier", lambda self, rate, steps: 1e-3)
     found = canary_audit(Wrong, 0, 4.0)
     assert found.bound.saturated
@@ -425,7 +421,7 @@ class Updates(Defense):
         return Guarantee(4.377, DELTA, "of a client, for std 2 and one round", (ModelState.kind,))
 
 
-def test_updates_of_canary_clients_measure_a_claim_about_clients() -> None:
+def test_canary_clients_measure_a_claim_about_clients() -> None:
     right, halved = (measured_by_updates(Updates(std), 1, seeded(0)) for std in (2.0, 1.0))
     assert right is not None
     assert halved is not None
@@ -447,7 +443,7 @@ def test_nothing_is_measured_where_nothing_is_claimed() -> None:
 
 
 @pytest.mark.parametrize("defense", ["dpsgd+gaussian", "laplace+dpsgd", "dpsgd+clip:on=all"])
-def test_canary_clients_do_not_accuse_who_proves_nothing_of_updates(defense: str) -> None:
+def test_nothing_is_measured_of_unproved_updates(defense: str) -> None:
     """DP-SGD's noise is in the training, which these do not do; the others' is on styles, or none."""
     _, bound = defended(small("ccst"), defense)
     assert bound.guarantee().epsilon is not None
@@ -455,14 +451,14 @@ def test_canary_clients_do_not_accuse_who_proves_nothing_of_updates(defense: str
 
 
 @pytest.mark.parametrize(("delta", "refused"), [(1 / 9 - 1e-6, False), (1 / 9, True)])
-def test_a_delta_that_allows_to_give_an_image_away_is_refused(delta: float, refused: bool) -> None:
+def test_a_delta_of_one_image_in_n_is_refused(delta: float, refused: bool) -> None:
     with pytest.raises(ValueError, match=r"dpsgd.delta: want less than 1/n") if refused else nullcontext():
         DPSGD(delta=delta).check_sizes({"a": 9, "b": 4})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "n"), [(1.0, 4), (4.0, 4), (4.0, 12)])
-def test_correct_noise_is_never_accused_in_many_runs_and_halved_noise_mostly_is(epsilon: float, n: int) -> None:
+def test_halved_noise_is_found_in_most_runs(epsilon: float, n: int) -> None:
     right = [canary_audit(DPSGD, seed, epsilon, n) for seed in range(100)]
     for bounds in ([found.bound for found in right], [found.gaussian for found in right]):
         assert all(bound.epsilon is not None and bound.epsilon <= epsilon for bound in bounds)

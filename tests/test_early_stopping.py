@@ -34,7 +34,7 @@ def test_the_best_weights_are_kept(losses: list[float], patience: int, checks: i
     assert _tried(losses, patience) == (checks, kept)
 
 
-def test_a_check_is_in_evaluation_mode_and_leaves_the_mode_as_it_was() -> None:
+def test_a_check_is_in_evaluation_mode() -> None:
     network = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 1)).train()
     modes: list[bool] = []
 

@@ -58,7 +58,7 @@ def test_it_is_what_each_client_answered(trained: Fitted, evaluator: Evaluator) 
     assert target.refused(threat("client")) is not None
 
 
-def test_a_client_with_the_same_images_and_draws_makes_the_same_one(trained: Fitted, evaluator: Evaluator) -> None:
+def test_equal_images_and_draws_give_one_embedding(trained: Fitted, evaluator: Evaluator) -> None:
     """As the client itself would, given the validation images that it trains on here."""
     simulator = evaluator.series(NAME).simulator
     data = next(iter(trained.population.clients.values()))
@@ -71,7 +71,7 @@ def test_a_client_with_the_same_images_and_draws_makes_the_same_one(trained: Fit
 
 
 @pytest.mark.slow
-def test_domains_are_told_from_real_embeddings_and_not_from_noise(digits: Dataset) -> None:
+def test_domains_are_told_from_embeddings(digits: Dataset) -> None:
     settings = {**SETTINGS, "autoencoder_epochs": "15", "autoencoder_images": "30"}
     evaluator = fitted_once(shortened(digits, 240), clients=6, method="hfedf", settings=settings).evaluator()
     names = (*evaluator.series(NAME).clients, *evaluator.population.shadows)
@@ -82,7 +82,7 @@ def test_domains_are_told_from_real_embeddings_and_not_from_noise(digits: Datase
     assert right(evaluator, noise) < 0.6
 
 
-def test_without_an_autoencoder_no_embedding_crosses_and_the_claim_says_so(tiny: Dataset) -> None:
+def test_without_an_autoencoder_no_embedding_crosses(tiny: Dataset) -> None:
     assert NAME not in fitted_once(tiny, clients=6, method="hfedf").evaluator().artifact_series
     (row,) = (row for row in claims("hfedf", Case([], [], {})) if row.id == "H-H7")
     assert (row.kind, row.verdict, "embedding=autoencoder" in row.reason) == ("design", None, True)

@@ -7,7 +7,7 @@ import pytest
 from fdgpriv.utils.environment import usable_cores
 
 
-def test_a_core_that_the_process_may_not_use_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cores_out_of_reach_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     if not hasattr(os, "sched_setaffinity"):
         pytest.skip("only Linux restricts a process to cores")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
@@ -25,9 +25,7 @@ def test_a_core_that_the_process_may_not_use_does_not_count(monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("asked", "cores"), [("3", 3), ("1", 1), ("2,4", 2), ("9", 6), ("", 6), ("0", 6), ("x", 6), ("-1", 6)]
 )
-def test_no_more_cores_are_used_than_omp_num_threads_allows(
-    asked: str, cores: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_omp_num_threads_limits_the_cores(asked: str, cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(6)), raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", asked)
     assert usable_cores() == cores

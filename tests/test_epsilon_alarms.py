@@ -73,7 +73,7 @@ def test_counts_of_all_scores_are_those_of_sorting(
 
 
 @pytest.mark.parametrize("worlds", WORLDS, ids=NAMES)
-def test_quantiles_and_counts_are_distributed_as_plain_draws(worlds: Worlds, rng: np.random.Generator) -> None:
+def test_quantiles_are_distributed_as_plain_draws(worlds: Worlds, rng: np.random.Generator) -> None:
     """At ranks from the first to the last, 600 runs of each code; the least of 30 p-values is above 0.01 / 30."""
     draws, runs = 1000, 600
     places = quantile_places(2 * draws, 11)
@@ -98,7 +98,7 @@ def test_quantiles_and_counts_are_distributed_as_plain_draws(worlds: Worlds, rng
     ],
     ids=["nothing", "laplace", "gaussian"],
 )
-def test_held_out_counts_have_the_distribution_of_the_plain_rule(
+def test_held_out_counts_follow_the_plain_rule(
     worlds: Worlds, delta: float, lower: Lower, rng: np.random.Generator
 ) -> None:
     fast = [worlds.held_out_counts(2001, delta, rng, lower) for _ in range(300)]
@@ -186,7 +186,7 @@ def test_a_wrong_estimator_fails(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("claimed", epsilon_alarms.CLAIMS)
-def test_halved_noise_is_a_violation_and_correct_noise_never_is(claimed: float, rng: np.random.Generator) -> None:
+def test_halved_noise_is_a_violation(claimed: float, rng: np.random.Generator) -> None:
     assert epsilon_alarms.violations(claimed, 0.5, 100, rng) == 100
     assert epsilon_alarms.violations(claimed, 1.0, 400, rng) == 0
 

@@ -38,7 +38,7 @@ def off(values: Tensor, found: Tensor) -> float:
     )
 
 
-def test_mean_and_variance_of_two_are_the_two_and_of_more_are_not_enough() -> None:
+def test_moments_of_two_images_are_the_two() -> None:
     for n in (1, 2, 3, 5, 20):
         values = made_up(n)
         found = recovery.two_values(values.mean(0), values.var(0, correction=0))
@@ -62,7 +62,7 @@ def shared_by(rows: Tensor) -> Tensor:
     return torch.cat([made.mean, made.std])
 
 
-def test_of_two_clients_each_computes_the_other_s_style_and_of_three_the_others_mean() -> None:
+def test_two_clients_compute_each_other_s_style() -> None:
     for n in (2, 3):
         rows = made_up(n)
         assert len(finch(rows)[0].unique()) == 1
@@ -70,14 +70,14 @@ def test_of_two_clients_each_computes_the_other_s_style_and_of_three_the_others_
         assert float((found - rows[1:].mean(0)).abs().max()) < 1e-6
 
 
-def test_of_many_clients_in_clusters_the_mean_of_the_others_is_not_told() -> None:
+def test_clusters_hide_the_mean_of_the_others() -> None:
     rows = torch.cat([made_up(4) + 3 * torch.eye(40)[i] for i in range(3)])
     assert len(finch(rows)[0].unique()) > 1
     found = (len(rows) * shared_by(rows) - rows[0]) / (len(rows) - 1)
     assert float((found - rows[1:].mean(0)).abs().max()) > 0.1
 
 
-def test_of_two_clients_importances_the_sum_tells_the_other_s() -> None:
+def test_a_sum_of_importances_reveals_the_other_s() -> None:
     ours, theirs, third = made_up(3)
     total = importance.summed([{"w": ours}, {"w": theirs}])["w"]
     assert float((total - ours - theirs).abs().max()) < 1e-6
@@ -108,7 +108,7 @@ def test_a_style_of_one_or_two_images_is_theirs(twelve: Fitted) -> None:
     assert min(scores[None].headline["attack"]) > 0.01
 
 
-def test_truths_hold_what_each_image_contributes_only_for_a_task_that_needs_it(twelve: Fitted) -> None:
+def test_contributions_are_held_for_tasks_that_need_them(twelve: Fitted) -> None:
     evaluator = twelve.evaluator()
     target = evaluator.series(StyleStatistics.kind)
     (asked,) = evaluator.adversaries(target, threat("server"), (2,), ExactStyles())

@@ -89,7 +89,7 @@ def test_a_capability_is_granted_or_refused_by_name() -> None:
 
 
 @EACH_ROLE
-def test_an_adversary_is_refused_what_the_threat_model_does_not_grant(by_role: ByRole, role: str) -> None:
+def test_an_adversary_is_refused_what_is_not_granted(by_role: ByRole, role: str) -> None:
     adversary = by_role[role][0].adversary
     asks: dict[Capability, Callable[[Adversary], object]] = {
         Capability.HAS_CANDIDATES: lambda adversary: adversary.candidates,
@@ -110,9 +110,7 @@ def test_an_adversary_is_refused_what_the_threat_model_does_not_grant(by_role: B
 # What each adversary holds
 
 
-def test_public_images_are_of_the_source_domains_or_of_the_one_that_no_client_has(
-    by_role: ByRole, evaluator: Evaluator
-) -> None:
+def test_public_images_are_of_the_granted_domains(by_role: ByRole, evaluator: Evaluator) -> None:
     (adversary_trials,) = by_role["server"]
     assert [domain.name for domain in adversary_trials.adversary.auxiliary] == list(evaluator.population.sources)
     adversary = adversary_trials.adversary
@@ -128,7 +126,7 @@ def test_public_images_are_of_the_source_domains_or_of_the_one_that_no_client_ha
     assert adversary_trials.adversary.auxiliary == ()
 
 
-def test_a_malicious_client_holds_its_own_domain_and_reads_what_it_was_sent(by_role: ByRole, fitted: Fitted) -> None:
+def test_a_malicious_client_holds_its_domain(by_role: ByRole, fitted: Fitted) -> None:
     sent = {
         r.origin: r.receiver for r, _ in fitted.transcript.of_kind("style_statistics") if r.relayed and r.round == 1
     }
@@ -143,9 +141,7 @@ def test_a_malicious_client_holds_its_own_domain_and_reads_what_it_was_sent(by_r
     assert seen == set(sent)
 
 
-def test_an_insider_holds_half_of_each_client_and_is_not_asked_for_that_half(
-    by_role: ByRole, evaluator: Evaluator, owners: Mapping[str, str]
-) -> None:
+def test_an_insider_holds_half_of_each_client(by_role: ByRole, evaluator: Evaluator, owners: Mapping[str, str]) -> None:
     (adversary_trials,) = by_role["insider"]
     leaked = [key(image) for domain in adversary_trials.adversary.auxiliary for image in domain.images]
     whose = [owners[image] for image in leaked]
@@ -164,9 +160,7 @@ def test_an_insider_holds_half_of_each_client_and_is_not_asked_for_that_half(
 
 
 @EACH_ROLE
-def test_nobody_but_an_insider_holds_a_private_image_nor_anybody_what_is_kept_for_validation(
-    by_role: ByRole, role: str, owners: Mapping[str, str]
-) -> None:
+def test_only_an_insider_holds_private_images(by_role: ByRole, role: str, owners: Mapping[str, str]) -> None:
     """But among the membership candidates, some of which are no members."""
     for one in by_role[role]:
         held = {owners.get(key(image), "target") for domain in one.adversary.auxiliary for image in domain.images}
@@ -178,7 +172,7 @@ def test_nobody_but_an_insider_holds_a_private_image_nor_anybody_what_is_kept_fo
 
 
 @EACH_ROLE
-def test_membership_candidates_are_the_images_behind_the_artifact_and_as_good_as_them(
+def test_membership_candidates_are_members_and_others(
     by_role: ByRole, evaluator: Evaluator, role: str, owners: Mapping[str, str]
 ) -> None:
     """Members are the target's; the others were held out by clients of its main domain, or trained on by other ones."""
@@ -197,9 +191,7 @@ def test_membership_candidates_are_the_images_behind_the_artifact_and_as_good_as
 
 
 @EACH_ROLE
-def test_what_an_adversary_shares_itself_is_what_a_client_would_share(
-    by_role: ByRole, fitted: Fitted, role: str
-) -> None:
+def test_simulated_artifacts_are_a_client_s(by_role: ByRole, fitted: Fitted, role: str) -> None:
     adversary = by_role[role][0].adversary
     (domain, *_) = adversary.auxiliary
     made = adversary.simulate(domain.images, domain.labels, torch.arange(7), torch.Generator().manual_seed(0))
@@ -230,14 +222,14 @@ def test_every_target_has_the_controls(by_role: ByRole, role: str) -> None:
         assert 1 <= len(trial.given["nearest_own"]) <= ALTERNATIVES
 
 
-def test_one_artifact_stands_in_for_each_control_where_that_is_asked(evaluator: Evaluator) -> None:
+def test_one_artifact_for_each_control_if_asked(evaluator: Evaluator) -> None:
     few = dataclasses.replace(evaluator, alternatives=1)
     for trial in trials(few.style_adversaries(threat("server"), (1, None), Images())):
         assert {len(one) for ones in (trial.by_role, trial.given) for one in ones.values()} == {1}
 
 
 @EACH_ROLE
-def test_target_and_controls_look_alike_to_the_adversary(by_role: ByRole, role: str) -> None:
+def test_target_and_controls_look_alike(by_role: ByRole, role: str) -> None:
     """Nor does an observation say whose artifact it is; and all are scored against the target's own truth."""
     for trial in trials(by_role[role]):
         for asked in (asked for name in COMPARED for asked in trial.by_role[name]):
@@ -255,7 +247,7 @@ def test_target_and_controls_look_alike_to_the_adversary(by_role: ByRole, role: 
     assert named not in {trial.client for trial in trials(by_role[role])}
 
 
-def test_the_whole_client_s_artifact_is_the_one_on_the_wire(by_role: ByRole, fitted: Fitted) -> None:
+def test_a_client_s_artifact_is_the_one_that_crossed(by_role: ByRole, fitted: Fitted) -> None:
     wire = {
         r.origin: a for r, a in fitted.transcript.of_kind("style_statistics") if r.receiver == SERVER and r.round == 1
     }
@@ -280,7 +272,7 @@ def as_a_client(fitted: Fitted, images: Tensor, rule: str) -> tuple[Tensor, Tens
     return styles.of_client(model.eval(), images, "layer1", RULES[rule])
 
 
-def test_an_artifact_is_of_the_images_it_is_scored_against(by_role: ByRole, fitted: Fitted) -> None:
+def test_an_artifact_is_of_its_scored_images(by_role: ByRole, fitted: Fitted) -> None:
     for trial in trials(by_role["server"], 1)[::5] + trials(by_role["server"], 2)[::5]:
         observation = attacked(trial)
         mean, std = as_a_client(fitted, trial.truth.images, observation.artifact.rule)
@@ -296,9 +288,7 @@ def test_an_artifact_is_of_the_images_it_is_scored_against(by_role: ByRole, fitt
 
 
 @EACH_ROLE
-def test_other_clients_are_of_the_same_domain_and_other_domains_of_another(
-    by_role: ByRole, evaluator: Evaluator, role: str
-) -> None:
+def test_domains_of_the_control_artifacts(by_role: ByRole, evaluator: Evaluator, role: str) -> None:
     domain = evaluator.population.main_domain
     for size in (1, 2, None):
         everyone = trials(by_role[role], size)
@@ -331,7 +321,7 @@ def test_the_ground_truth_is_true(by_role: ByRole, evaluator: Evaluator, owners:
 
 
 @EACH_ROLE
-def test_the_true_image_stands_once_in_a_line_up_of_its_own_domain(
+def test_the_true_image_is_once_in_its_line_up(
     by_role: ByRole, evaluator: Evaluator, owners: Mapping[str, str], role: str
 ) -> None:
     population = evaluator.population
@@ -350,7 +340,7 @@ def test_the_true_image_stands_once_in_a_line_up_of_its_own_domain(
     assert len(seen.unique()) > 10  # its place says nothing
 
 
-def test_the_nearest_own_image_is_the_nearest_and_another_one(by_role: ByRole, evaluator: Evaluator) -> None:
+def test_the_nearest_own_image_is_another(by_role: ByRole, evaluator: Evaluator) -> None:
     for trial in trials(by_role["server"], 1)[::6]:
         own = evaluator.population.data(trial.client).images
         for prediction, own_truth in trial.given["nearest_own"]:
@@ -359,7 +349,7 @@ def test_the_nearest_own_image_is_the_nearest_and_another_one(by_role: ByRole, e
             assert float((prediction - own_truth.images[0]).square().mean()) == pytest.approx(distances[1], rel=1e-5)
 
 
-def test_the_own_colour_is_the_best_image_of_one_colour(by_role: ByRole, rng: torch.Generator) -> None:
+def test_the_own_colour_is_the_best_colour(by_role: ByRole, rng: torch.Generator) -> None:
     for trial in trials(by_role["server"], 1)[::6]:
         for prediction, own_truth in trial.given["own_colour"]:
             errors = (prediction - own_truth.images[0]).square().mean()
@@ -397,7 +387,7 @@ def test_the_same_seed_lays_out_the_same_trials(fitted: Fitted, by_role: ByRole)
                     assert torch.equal(x.truth.images, y.truth.images)
 
 
-def test_another_layer_has_its_own_channels_and_nothing_from_the_wire(fitted: Fitted) -> None:
+def test_another_layer_has_its_own_channels(fitted: Fitted) -> None:
     evaluator = fitted.evaluator()
     assert evaluator.template.at in evaluator.layers()
     for layer in evaluator.layers()[::2]:
@@ -412,7 +402,7 @@ def test_another_layer_has_its_own_channels_and_nothing_from_the_wire(fitted: Fi
 # Federations of other shapes
 
 
-def test_shadows_are_asked_about_beside_the_federated_where_these_are_few(digits: Dataset) -> None:
+def test_shadows_are_asked_about_if_clients_are_few(digits: Dataset) -> None:
     found = fit(shortened(digits, 192), clients=3)
     assert len(found.population.shadows) == 9
     (adversary_trials,) = found.evaluator().style_adversaries(threat("server"), (None,))
@@ -425,7 +415,7 @@ def test_shadows_are_asked_about_beside_the_federated_where_these_are_few(digits
     assert senders == set()  # a shadow takes no part in training
 
 
-def test_shadows_are_few_where_an_artifact_takes_a_training(digits: Dataset) -> None:
+def test_shadows_are_few_if_artifacts_take_training(digits: Dataset) -> None:
     found = fit(digits.few(64), clients=3)
     targets, domain = found.evaluator().artifact_series, found.population.main_domain
     units = {kind: attacked_clients(found.population, target) for kind, target in targets.items()}
@@ -436,7 +426,7 @@ def test_shadows_are_few_where_an_artifact_takes_a_training(digits: Dataset) -> 
     assert set(pool.names) == set(units["style_statistics"])  # a candidate's image needs no training
 
 
-def test_a_malicious_client_is_not_asked_about_shadows_and_the_last_style_with_its_model_is_evaluated(
+def test_a_malicious_client_sees_no_shadows(
     tiny: Dataset,
 ) -> None:
     """Nobody sends it a shadow's."""
@@ -509,7 +499,7 @@ def adversary(by_role: ByRole) -> Adversary:
     return dataclasses.replace(by_role["server"][0].adversary, sources=("near", "far"))
 
 
-def test_scores_of_each_target_are_averaged_over_its_observations(adversary: Adversary, rng: torch.Generator) -> None:
+def test_scores_are_averaged_over_observations(adversary: Adversary, rng: torch.Generator) -> None:
     some = [made_up("a", 0, 1, 7), made_up("b", 1, 1, 0)]
     scores, shown = evaluate_trials(Counter(), [AdversaryTrials(adversary, some)], (1,), rng)
     found = scores[1]
@@ -527,7 +517,7 @@ def test_scores_of_each_target_are_averaged_over_its_observations(adversary: Adv
     assert [float(predictions["attack"][0]) for _, predictions in shown[1]] == [100, 100]
 
 
-def test_sizes_are_scored_apart_and_only_some_are_described(adversary: Adversary, rng: torch.Generator) -> None:
+def test_sizes_are_scored_apart(adversary: Adversary, rng: torch.Generator) -> None:
     some = [made_up("a", 0, None, 7), made_up("b", 1, 1, 0), made_up("c", 2, 5, 0)]
     scores, _ = evaluate_trials(Counter(), [AdversaryTrials(adversary, some)], (None,), rng)
     assert list(scores) == [1, 5, None]
@@ -537,9 +527,7 @@ def test_sizes_are_scored_apart_and_only_some_are_described(adversary: Adversary
     assert "class_mean" not in scores[None].headline  # a client has no one class
 
 
-def test_several_adversaries_are_scored_together_by_the_controls_that_every_target_has(
-    adversary: Adversary, rng: torch.Generator
-) -> None:
+def test_adversaries_are_scored_by_common_controls(adversary: Adversary, rng: torch.Generator) -> None:
     one, other = made_up("a", 0, 1, 7), made_up("b", 1, 1, 5, with_other=False)
     found = evaluate_trials(
         Counter(), [AdversaryTrials(adversary, [one]), AdversaryTrials(adversary, [other])], (), rng
@@ -551,9 +539,7 @@ def test_several_adversaries_are_scored_together_by_the_controls_that_every_targ
     assert set(alone.headline) == set(found.headline)
 
 
-def test_an_observation_that_stands_for_several_controls_is_read_once(
-    adversary: Adversary, rng: torch.Generator
-) -> None:
+def test_an_observation_is_read_once(adversary: Adversary, rng: torch.Generator) -> None:
     asked: list[int] = []
 
     class Listener(Counter):

@@ -134,7 +134,7 @@ def test_probabilities_of_a_violation(
 
 
 @pytest.mark.parametrize("claimed", [1.0, 4.0])
-def test_halved_noise_is_a_violation_and_correct_noise_is_not(claimed: float, rng: np.random.Generator) -> None:
+def test_only_halved_noise_is_a_violation(claimed: float, rng: np.random.Generator) -> None:
     z = accounting.noise_multiplier(claimed, DELTA)
 
     def p(noise: float) -> float:

@@ -54,7 +54,7 @@ def test_every_form_holds_the_same_styles(kind: str, tmp_path: Path) -> None:
         assert styles.groups.tolist() == [0] * 6 + [1] * 6
 
 
-def test_the_file_may_name_the_domains_be_written_by_columns_or_with_the_other_byte_order(tmp_path: Path) -> None:
+def test_a_file_may_name_domains_in_any_byte_order(tmp_path: Path) -> None:
     plain, groups = made(), np.array(["photo", "caf\u00e9"] * 3 + ["photo", "cafe\u0301"] * 3)  # é in both forms
     turned = {"mean": np.asfortranarray(plain["mean"]), "std": plain["std"].astype(">f4"), "groups": groups}
     styles = external_styles.read(written(tmp_path, "npz", turned))
@@ -63,7 +63,7 @@ def test_the_file_may_name_the_domains_be_written_by_columns_or_with_the_other_b
     np.testing.assert_array_equal(styles.vectors, np.concatenate([plain["mean"], plain["std"]], axis=1))
 
 
-def test_nearest_centroid_is_a_loop_that_leaves_each_client_out() -> None:
+def test_nearest_centroid_is_a_leave_one_out_loop() -> None:
     rng = np.random.default_rng(3)
     vectors, groups = rng.standard_normal((9, 2)), np.array([0, 1, 2] * 3)
     found = nearest_centroid(vectors, groups)
@@ -95,9 +95,7 @@ def audited(folder: Path, arrays: dict[str, Any], *more: str) -> Results:
 
 
 @pytest.mark.parametrize(("apart", "verdict"), [(8.0, "leak"), (0.0, "inconclusive")])
-def test_a_domain_that_shows_is_a_leak_and_one_that_does_not_is_none(
-    apart: float, verdict: str, tmp_path: Path
-) -> None:
+def test_a_visible_domain_is_a_leak(apart: float, verdict: str, tmp_path: Path) -> None:
     results = audited(tmp_path, made(60, apart=apart), "--groups", "30+30")
     (run,) = results.runs
     rows = {row.attack: row for row in run.attacks}
@@ -142,7 +140,7 @@ def test_without_domains_it_says_what_is_wanted(tmp_path: Path) -> None:
         ({"mean": np.array([[{}] * 3] * 12, dtype=object)}, [], "Python objects"),
     ],
 )
-def test_what_cannot_be_read_is_one_line_and_nothing_is_written(
+def test_unreadable_arrays_are_one_line(
     change: dict[str, Any], more: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arrays = {name: value for name, value in {**made(), **change}.items() if value is not None}
@@ -237,7 +235,7 @@ NEVER = b"\x80\x04\x8c\x08builtins\x8c\x04exit\x93)R."  # a pickle that would en
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )
-def test_a_file_that_is_not_what_its_name_says_is_one_line_and_nothing_is_written(
+def test_a_misnamed_file_is_one_line(
     name: str, data: bytes | str | None, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = [tmp_path / one for one in name.split()]
@@ -259,9 +257,7 @@ def test_a_file_that_is_not_what_its_name_says_is_one_line_and_nothing_is_writte
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_small_file_that_unpacks_to_a_large_array_is_not_unpacked_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_arrays_are_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     zeros = npy(np.zeros((1000, 3), np.float32))
     (tmp_path / "x.npz").write_bytes(zipped(mean=zeros, std=zeros, other=NEVER))  # which nobody asked for
     assert external_styles.read([tmp_path / "x.npz"]).mean.shape == (1000, 3)

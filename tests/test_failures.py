@@ -104,7 +104,7 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
             del sys.modules[name]
 
 
-def test_all_names_unusable_files_and_runs_the_others(
+def test_all_names_unusable_files_and_runs_the_rest(
     written: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     written("attacks", **{name: text for name, (text, _) in BROKEN.items()})
@@ -147,7 +147,7 @@ def test_unusable_files_do_not_disturb_other_parts(
         ("defenses", "raising", "want defenses/raising.py to be importable, got ZeroDivisionError"),
     ],
 )
-def test_an_unusable_part_that_is_named_is_refused_before_training(
+def test_a_named_unusable_part_is_refused(
     folder: str, name: str, line: str, written: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     written(folder, **{name: BROKEN[name][0]})
@@ -213,7 +213,7 @@ def test_an_attack_that_fails_costs_only_its_row(tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().out == printed.out
 
 
-def test_measurements_claims_and_reports_fail_by_themselves(
+def test_measurements_and_reports_fail_by_themselves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fails(*given: object) -> Any:
@@ -259,7 +259,7 @@ def test_measurements_claims_and_reports_fail_by_themselves(
 # Trainings
 
 
-def test_a_failed_run_leaves_the_others_and_resume_repeats_it(
+def test_a_failed_run_is_repeated_by_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("--seed", "0", "1", "--attack", GOOD)
@@ -284,7 +284,7 @@ def test_a_failed_run_leaves_the_others_and_resume_repeats_it(
     assert "stablefdg-blend-1-none: already trained" in capsys.readouterr().err
 
 
-def test_a_failing_method_or_defense_leaves_the_other_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_method_leaves_the_other_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     class Confused(Method.named("fedavg")):  # type: ignore[misc]
         def server(self, federation: Any, rng: torch.Generator) -> Any:
             yield "no request"
@@ -311,9 +311,7 @@ def test_a_failing_method_or_defense_leaves_the_other_runs(tmp_path: Path, capsy
     assert "Traceback" not in printed.err
 
 
-def test_a_training_that_diverges_is_reported_and_not_attacked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_diverged_training_is_not_attacked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--method", "fedavg", "--attack", "label_histogram", "--set", "lr=1e5")
     outputs, runs = [], []
     for resumed in ([], ["--resume"]):
@@ -334,7 +332,7 @@ def test_a_training_that_diverges_is_reported_and_not_attacked(
 
 
 @pytest.mark.parametrize("method", ["fedavg", "pfedhn:hidden=4,server_optimizer=sgd,server_lr=1e30"])
-def test_a_model_whose_logits_are_not_finite_has_diverged(
+def test_a_model_without_finite_logits_has_diverged(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights that are allowed each, and overflow the network together; of pFedHN, a step that makes them too large."""

@@ -42,7 +42,7 @@ def states(*numbers: float, counters: tuple[int, ...] = ()) -> list[dict[str, Te
 
 
 @pytest.mark.parametrize("scale", [None, 1, 0.01, 1000])
-def test_the_average_is_numpys_in_float64_whatever_weights_sum_to(scale: float | None, rng: torch.Generator) -> None:
+def test_the_average_is_numpy_s_for_any_weights(scale: float | None, rng: torch.Generator) -> None:
     given = [{"w": torch.randn(50, generator=rng) * 3} for _ in range(17)]
     weights = [0.0, *(float(w) for w in torch.randint(1, 400, (16,), generator=rng))]
     chosen = None if scale is None else [scale * w for w in weights]
@@ -69,7 +69,7 @@ def test_identical_clients_average_to_themselves(clients: int, rng: torch.Genera
         assert int(mean["seen"]) == 123_456_789
 
 
-def test_the_average_leaves_what_it_averages_as_it_was() -> None:
+def test_the_average_changes_no_argument() -> None:
     given = states(1.0, 3.0)
     mean = shared.average(given)
     mean["weight"].zero_()
@@ -97,7 +97,7 @@ def answered(sent: ModelState, client: str, change: float, count: int | None) ->
 
 
 @pytest.mark.parametrize(("weights", "counts", "mean"), [("samples", (30, 10), 0.5), ("uniform", (None, None), 1.0)])
-def test_the_server_sends_the_average_of_what_it_got(weights: str, counts: tuple[int | None, ...], mean: float) -> None:
+def test_the_server_sends_the_average(weights: str, counts: tuple[int | None, ...], mean: float) -> None:
     server = fedavg(weights=weights).server(federation(2), seeded(0))
     ask = next(server)
     assert ask.verb == "fit"
@@ -124,7 +124,7 @@ def test_the_server_sends_the_average_of_what_it_got(weights: str, counts: tuple
 @pytest.mark.parametrize(
     ("weights", "kinds"), [("samples", ["model_state", "sample_count"]), ("uniform", ["model_state"])]
 )
-def test_a_client_tells_its_size_only_where_it_is_weighed_by_it(weights: str, kinds: list[str]) -> None:
+def test_a_client_shares_its_size_for_weights(weights: str, kinds: list[str]) -> None:
     method, data = fedavg(weights=weights), held("client-0", 6)
     sent = next(method.server(federation(), seeded(0))).messages["client-0"]
     answer = method.client(federation(), data, seeded(1)).fit(sent)
@@ -185,7 +185,7 @@ def plain_fit(
 
 
 @pytest.mark.parametrize(("optimizer", "round_"), [("sgd", 0), ("sgd", 3), ("adam", 3)])
-def test_the_local_step_is_plain_and_from_the_model_that_was_sent(optimizer: str, round_: int) -> None:
+def test_the_local_step_is_the_plain_one(optimizer: str, round_: int) -> None:
     method = fedavg(rounds=4, local_epochs=4, batch_size=6, schedule="cosine", optimizer=optimizer)
     data = held("client-0", 6)
     state = dict(next(method.server(federation(), seeded(5))).messages["client-0"][0].state)
@@ -201,7 +201,7 @@ def test_the_local_step_is_plain_and_from_the_model_that_was_sent(optimizer: str
 
 
 @pytest.mark.parametrize(("n", "size", "steps"), [(5, 2, 2), (3, 8, 1), (8, 8, 1)])
-def test_batches_are_whole_or_all_there_is_and_the_counters_tell(n: int, size: int, steps: int) -> None:
+def test_batches_are_whole_or_all_there_is(n: int, size: int, steps: int) -> None:
     passed = list(shared.batches(n, size, seeded(0)))
     assert len(passed) == steps == shared.batch_count(n, size)
     assert {len(index) for index in passed} == {min(n, size)}
@@ -221,7 +221,7 @@ def test_every_sample_is_left_out_equally_often() -> None:
 
 
 @pytest.mark.parametrize(("n", "size"), [(1, 4), (5, 1)])
-def test_a_batch_of_one_image_never_goes_through_batchnorm_in_train_mode(n: int, size: int) -> None:
+def test_one_image_moves_no_batchnorm_statistics(n: int, size: int) -> None:
     method = fedavg(local_epochs=2, batch_size=size)
     sent = next(method.server(federation(), seeded(0))).messages["client-0"]
     (answer, *_) = method.client(federation(), held("client-0", n), seeded(1)).fit(sent)
@@ -251,7 +251,7 @@ def plain_move(image: Tensor, flip: bool, down: int, right: int) -> Tensor:
 
 
 @pytest.mark.parametrize(("flip", "translate"), [(False, 0.0), (True, 0.0), (False, 0.25), (True, 0.25)])
-def test_augmentation_is_a_mirror_and_a_move_per_image_all_equally_likely(flip: bool, translate: float) -> None:
+def test_augmentations_are_equally_likely(flip: bool, translate: float) -> None:
     image = torch.rand(3, 8, 8, generator=seeded(9))
     reach = int(translate * 8)
     moves = {
@@ -268,7 +268,7 @@ def test_augmentation_is_a_mirror_and_a_move_per_image_all_equally_likely(flip: 
         assert stats.chisquare(list(seen.values())).pvalue > SURE
 
 
-def test_augmentation_treats_each_image_of_a_batch_on_its_own_and_leaves_the_originals() -> None:
+def test_augmentation_is_drawn_for_each_image() -> None:
     images = torch.rand(40, 3, 8, 8, generator=seeded(9))
     before = images.clone()
     made = shared.augment(images, True, 0.25, seeded(4))
@@ -281,7 +281,7 @@ def test_augmentation_treats_each_image_of_a_batch_on_its_own_and_leaves_the_ori
     assert len(set(found)) > 5
 
 
-def test_training_sees_every_image_once_and_augmented() -> None:
+def test_training_sees_every_image_augmented() -> None:
     data, seen = held("client-0", 20, flip=True, translate=0.25), []
     method = fedavg(batch_size=20)
     client = method.client(federation(), data, seeded(1))
@@ -303,12 +303,12 @@ def run(**settings: Any) -> dict[str, Tensor]:
     return trained(fedavg(**settings), 5, 6, 7, 8, flip=True, translate=0.25).state
 
 
-def test_weighting_by_samples_and_alike_differ_where_clients_differ_in_size() -> None:
+def test_weights_matter_if_sizes_differ() -> None:
     by_size, alike = run(), run(weights="uniform")
     assert any(not torch.allclose(by_size[name], value) for name, value in alike.items())
 
 
-def test_what_a_client_holds_out_is_never_trained_on() -> None:
+def test_held_out_images_are_never_trained_on() -> None:
     method, data = fedavg(), held("client-0", 6)
     sent = next(method.server(federation(), seeded(0))).messages["client-0"]
     trained = method.client(federation(), data, seeded(1)).fit(sent)[0].state
@@ -329,7 +329,7 @@ def test_fedavg_trains_hfedfs_client_network_too() -> None:
 
 
 @pytest.mark.slow
-def test_on_digits_the_domains_are_neither_trivial_nor_hopeless(tmp_path: Path) -> None:
+def test_the_digits_are_neither_trivial_nor_hopeless(tmp_path: Path) -> None:
     """FedAvg, default preset: mean source at least 0.90, targets within 0.30 and 0.95, their mean within 0.50 and 0.85.
 
     No source is established to be below 0.90 (n = 178 held-out images for target blend).

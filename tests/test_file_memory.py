@@ -20,7 +20,7 @@ def anonymous() -> int:
     return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("RssAnon"))
 
 
-def test_a_large_tensor_keeps_its_values_and_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_tensor_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     large = torch.rand(3, LARGE // 8, generator=torch.Generator().manual_seed(0)).T  # not contiguous
     kept = in_file(large)
@@ -33,7 +33,7 @@ def test_a_large_tensor_keeps_its_values_and_leaves_no_file(tmp_path: Path, monk
     assert in_file(small) is small
 
 
-def test_several_tensors_of_any_kind_lie_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_tensors_lie_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     tensors = {
         "odd": torch.rand(3, 5, generator=torch.Generator().manual_seed(0)).T,

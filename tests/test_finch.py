@@ -80,7 +80,7 @@ def lists(partitions: list[Tensor]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("scale", [torch.ones(8), torch.arange(1.0, 9.0)], ids=["unit", "scaled"])
-def test_eight_directions_make_four_pairs_and_two_fours(scale: Tensor) -> None:
+def test_eight_directions_make_pairs_and_fours(scale: Tensor) -> None:
     assert lists(finch(unit(*ANGLES) * scale[:, None])) == [[0, 0, 1, 1, 2, 2, 3, 3], [0, 0, 0, 0, 1, 1, 1, 1]]
 
 
@@ -88,7 +88,7 @@ def test_three_groups_of_directions_are_one_partition() -> None:
     assert lists(finch(unit(0, 1, 10, 11.5, 30, 31, 33))) == [[0, 0, 1, 1, 2, 2, 2]]
 
 
-def test_sixteen_directions_make_eight_then_four_then_two_clusters() -> None:
+def test_sixteen_directions_make_three_partitions() -> None:
     found = lists(finch(unit(*SIXTEEN)))
     assert found == [[i // 2 for i in range(16)], [i // 4 for i in range(16)], [i // 8 for i in range(16)]]
 
@@ -117,7 +117,7 @@ def test_wide_rows_are_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("n", "dim"), [(1, 5), (6, 40), (25, 300), (9, 3)])
-def test_compact_rows_have_the_inner_products_of_wide_ones_and_are_clustered_as_they_are(n: int, dim: int) -> None:
+def test_compact_rows_are_clustered_as_wide_ones(n: int, dim: int) -> None:
     rows = cloud(n, dim, n)
     narrow = compact(rows)
     assert narrow.shape == (n, min(n, dim))
@@ -130,7 +130,7 @@ def test_compact_rows_have_the_inner_products_of_wide_ones_and_are_clustered_as_
 # What it is given
 
 
-def test_equal_rows_and_rows_of_zeros_are_clustered_too() -> None:
+def test_equal_and_zero_rows_are_clustered() -> None:
     assert lists(finch(torch.ones(5, 3))) == [[0] * 5]
     assert lists(finch(torch.zeros(4, 3))) == [[0] * 4]
 

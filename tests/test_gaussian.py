@@ -60,7 +60,7 @@ def half(**settings: object) -> Defense:
 # Noise
 
 
-def test_noise_is_calibrated_exactly_and_r_releases_need_root_r_times_of_it() -> None:
+def test_r_releases_need_root_r_times_the_noise() -> None:
     """mu_R = sqrt(R) / z."""
     for epsilon, z in CALIBRATED.items():
         assert gaussian(epsilon=epsilon).multiplier == pytest.approx(z, rel=1.5e-3)  # type: ignore[attr-defined]
@@ -72,7 +72,7 @@ def test_noise_is_calibrated_exactly_and_r_releases_need_root_r_times_of_it() ->
 @pytest.mark.parametrize(
     ("n", "unit", "releases"), [(1, "image", 1), (5, "image", 4), (40, "client", 1), (5, "client", 4)]
 )
-def test_the_released_means_have_the_mean_and_spread_of_the_formula(n: int, unit: str, releases: int) -> None:
+def test_released_means_have_the_stated_spread(n: int, unit: str, releases: int) -> None:
     """N(mean of clipped moments, (z 2C / n)^2) for the unit image, (z 2C)^2 for the unit client; each drawn afresh."""
     defense = gaussian(epsilon=4.377, clip=1.5, unit=unit, releases=releases)
     made, rng = draft(n, scale=0.1), torch.Generator().manual_seed(0)  # far below the clip: the mean is the plain one
@@ -144,9 +144,7 @@ def test_the_bound_is_reached() -> None:
 
 
 @given(st.integers(1, 12), st.integers(1, 12), st.floats(0.1, 20), st.floats(0.01, 1e4), VECTORS)
-def test_a_whole_client_moves_a_client_level_release_by_at_most_2c(
-    n: int, m: int, clip: float, size: float, seed: int
-) -> None:
+def test_a_client_moves_a_release_by_at_most_2c(n: int, m: int, clip: float, size: float, seed: int) -> None:
     defense = silent(clip=clip, unit="client")
     moved = released(defense, draft(n, round=seed, scale=size))
     moved -= released(defense, draft(m, round=seed + 1, scale=size))
@@ -154,7 +152,7 @@ def test_a_whole_client_moves_a_client_level_release_by_at_most_2c(
     assert defense.sensitivity(n) == pytest.approx(2 * clip)  # type: ignore[attr-defined]
 
 
-def test_a_finished_style_is_protected_as_a_whole_client() -> None:
+def test_a_finished_style_is_protected_as_a_client() -> None:
     """What one image can move is no longer to be seen in an average."""
     defense, style = gaussian(epsilon=4.377, clip=0.5), draft(40, scale=0.1).finish()
     drawn = torch.stack([shared(defense, style, seed).mean for seed in range(1000)])
@@ -168,7 +166,7 @@ def test_a_finished_style_is_protected_as_a_whole_client() -> None:
 
 
 @pytest.mark.parametrize("unit", ["image", "client"])
-def test_without_noise_and_clipping_the_style_is_rebuilt_exactly(unit: str) -> None:
+def test_without_noise_the_style_is_rebuilt(unit: str) -> None:
     for n in (1, 2, 30):
         for variances in (True, False):
             made = draft(n, variances=variances)
@@ -183,7 +181,7 @@ def test_without_noise_and_clipping_the_style_is_rebuilt_exactly(unit: str) -> N
         assert torch.allclose(found.tensors()[name], tensor, atol=1e-3), name
 
 
-def test_without_noise_the_std_over_all_pixels_is_rebuilt_from_second_moments(rng: torch.Generator) -> None:
+def test_without_noise_the_pooled_std_is_rebuilt(rng: torch.Generator) -> None:
     """CCST's style: what numpy says of all pixels of all images, not the mean of the images' own stds."""
     features = torch.rand(7, 5, 6, 6, generator=rng) * torch.arange(1, 8)[:, None, None, None]
     mean, std = RULES["pooled_biased"](features)
@@ -222,14 +220,14 @@ def test_other_kinds_pass_as_they_are(tiny: Dataset) -> None:
 # What is proved
 
 
-def test_it_is_bound_to_as_many_releases_as_the_method_makes() -> None:
+def test_it_is_bound_to_the_method_s_releases() -> None:
     method = Method.parse("stablefdg:rounds=7")
     bound = gaussian(epsilon=2).bound_to(method.disclosure())
     assert bound.releases == 7  # type: ignore[attr-defined]
     assert bound.multiplier == gaussian(epsilon=2, releases=7).multiplier  # type: ignore[attr-defined]
 
 
-def test_the_unit_is_the_image_only_where_one_image_moves_nothing_but_its_own_vector() -> None:
+def test_the_unit_is_the_image_if_vectors_are_its_own() -> None:
     """BatchNorm in training mode normalises an image by its batch, and clusters have equal weight: both need clients."""
     units = {
         "stablefdg": "client",  # styles with batch statistics
@@ -252,7 +250,7 @@ def test_the_unit_is_the_image_only_where_one_image_moves_nothing_but_its_own_ve
                 gaussian(unit="image").bound_to(sharing)
 
 
-def test_the_budget_counts_the_releases_of_every_covered_kind() -> None:
+def test_the_budget_counts_every_covered_kind() -> None:
     """mu^2 adds: equal multipliers over the sum of releases."""
     releases = {
         ("lsi:rounds=3", "styles"): 1 + 3,  # head, importances
@@ -275,7 +273,7 @@ def test_where_nothing_is_covered_it_is_refused() -> None:
 
 
 @pytest.mark.parametrize("unit", ["image", "client"])
-def test_the_guarantee_names_budget_releases_unit_and_what_it_does_not_cover(unit: str) -> None:
+def test_the_guarantee_names_what_it_covers(unit: str) -> None:
     proved = gaussian(epsilon=2.5, delta=1e-6, releases=11, unit=unit).guarantee()
     assert (proved.epsilon, proved.delta) == (2.5, 1e-6)
     assert proved.protects == ("style_statistics",)
@@ -295,7 +293,7 @@ def privacy(defense: Defense, dim: int, draws: int, seed: int) -> Privacy:
 
 
 @pytest.mark.parametrize(("unit", "releases", "epsilon"), [("image", 1, 1.0), ("image", 5, 4.0), ("client", 5, 1.0)])
-def test_the_worlds_are_neighbours_at_the_full_sensitivity(unit: str, releases: int, epsilon: float) -> None:
+def test_the_worlds_are_neighbours(unit: str, releases: int, epsilon: float) -> None:
     """The scores of all releases together differ by mu of the claim: the worst case, and no more."""
     defense = gaussian(epsilon=epsilon, unit=unit, releases=releases)
     worlds = defense.worlds(6, 20_000, torch.Generator().manual_seed(2))
@@ -317,7 +315,7 @@ def test_correct_noise_is_consistent_with_what_is_proved(epsilon: float, seed: i
     assert 0 <= found.epsilon_measured.clopper_pearson <= min(epsilon, found.ceiling)
 
 
-def test_what_is_measured_is_not_far_below_what_is_true() -> None:
+def test_the_measured_epsilon_is_near_the_true_one() -> None:
     """z = 1 (epsilon 4.38) shows 1.83 by counting and 3.88 by the Gaussian bound at 10,000 draws."""
     runs = [privacy(gaussian(epsilon=4.377), 4, 10_000, seed).epsilon_measured for seed in range(20)]
     assert np.mean([run.clopper_pearson for run in runs]) == pytest.approx(1.83, abs=0.3)  # spread of one run: 0.37
@@ -333,7 +331,7 @@ def test_half_the_noise_is_a_violation(unit: str) -> None:
     assert found.epsilon_measured.clopper_pearson > 1.0
 
 
-def test_half_the_noise_shows_in_the_gaussian_bound_with_fewer_draws() -> None:
+def test_half_the_noise_shows_in_the_gaussian_bound() -> None:
     assert (privacy(half(epsilon=4.0), 4, 10_000, 0).epsilon_measured.gdp or 0) > 4.0
 
 
@@ -351,7 +349,7 @@ def test_composition_that_is_forgotten_is_a_violation() -> None:
     assert found.verdict == "violation"
 
 
-def test_violations_of_a_report_are_corrected_together() -> None:
+def test_violations_are_corrected_together() -> None:
     """Level 0.05 after Holm; what proves nothing is not among them."""
 
     def claim(p: float) -> Measurement:

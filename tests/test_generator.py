@@ -17,7 +17,7 @@ def _bias(layer: nn.Module) -> Tensor:
 
 
 @pytest.mark.parametrize(("size", "parameters"), [(256, 64_330_811), (128, 64_261_033), (64, 63_981_191)])
-def test_it_has_exactly_the_published_number_of_parameters(rng: torch.Generator, size: int, parameters: int) -> None:
+def test_it_has_the_published_number_of_parameters(rng: torch.Generator, size: int, parameters: int) -> None:
     assert sum(p.numel() for p in Generator(1024, size, rng=rng).parameters()) == parameters
 
 
@@ -44,7 +44,7 @@ def test_width_scales_every_map() -> None:
     assert channels_of_maps(3, 1 / 16) == [64, 32, 32, 16]
 
 
-def test_the_same_seed_gives_the_same_weights_and_leaves_the_global_state_alone() -> None:
+def test_the_seed_decides_the_weights() -> None:
     state = torch.random.get_rng_state()
     first, second = (Generator(8, 16, rng=seeded(3), width=1 / 64) for _ in range(2))
     other = Generator(8, 16, rng=seeded(4), width=1 / 64)
@@ -54,7 +54,7 @@ def test_the_same_seed_gives_the_same_weights_and_leaves_the_global_state_alone(
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
-def test_noise_starts_at_nothing_is_learned_and_stays_on_in_evaluation(rng: torch.Generator) -> None:
+def test_noise_is_learned_and_stays_in_evaluation(rng: torch.Generator) -> None:
     generator = Generator(8, 16, rng=rng, width=1 / 64).eval()
     z = torch.randn(3, 8, generator=rng)
     assert torch.equal(generator(z, rng), generator(z))
@@ -66,7 +66,7 @@ def test_noise_starts_at_nothing_is_learned_and_stays_on_in_evaluation(rng: torc
     assert torch.equal(generator(z), generator(z))
 
 
-def test_skip_layer_excitation_lets_an_early_map_scale_a_late_one(rng: torch.Generator) -> None:
+def test_skip_layer_excitation_scales_late_maps(rng: torch.Generator) -> None:
     generator = Generator(8, 128, rng=rng, width=1 / 64).eval()
     z = torch.randn(1, 8, generator=rng)
     before = generator(z)
@@ -78,7 +78,7 @@ def test_skip_layer_excitation_lets_an_early_map_scale_a_late_one(rng: torch.Gen
     assert torch.allclose(after, _bias(generator.colours)[:, None, None].expand_as(after), atol=1e-6)
 
 
-def test_the_small_generator_is_small_and_learns_a_mapping(rng: torch.Generator) -> None:
+def test_the_small_generator_learns_a_mapping(rng: torch.Generator) -> None:
     generator = SmallGenerator(16, rng=rng)
     assert sum(p.numel() for p in generator.parameters()) < 200_000
     z = torch.randn(8, 16, generator=rng)
@@ -104,7 +104,7 @@ def test_a_vector_of_another_length_is_refused(rng: torch.Generator) -> None:
             generator(torch.zeros(2, 7))
 
 
-def test_an_attack_refuses_images_that_its_generator_cannot_draw() -> None:
+def test_images_beyond_the_generator_are_refused() -> None:
     gan = Attack.named("gan")()
     gan.check(16)
     with pytest.raises(ValueError, match=r"gan: draws images of at least 16 px, got images of 15 px"):
@@ -112,7 +112,7 @@ def test_an_attack_refuses_images_that_its_generator_cannot_draw() -> None:
 
 
 @pytest.mark.parametrize("side", [16, 32, 75, 96])
-def test_the_small_generator_draws_images_of_any_side(rng: torch.Generator, side: int) -> None:
+def test_the_small_generator_draws_any_side(rng: torch.Generator, side: int) -> None:
     assert SmallGenerator(8, side, rng=rng)(torch.zeros(2, 8)).shape == (2, 3, side, side)
     with pytest.raises(ValueError, match="want image_size of at least 16, got 15"):
         SmallGenerator(8, 15, rng=rng)

@@ -19,7 +19,7 @@ def drawn(seed: int) -> list[Tensor]:
         return [torch.rand(8) for _ in range(200)]
 
 
-def test_threads_side_by_side_draw_what_each_alone_would() -> None:
+def test_threads_draw_what_each_alone_would() -> None:
     alone = [drawn(seed) for seed in range(16)]
     with ThreadPoolExecutor(8) as pool:
         together = list(pool.map(drawn, range(16)))
@@ -28,7 +28,7 @@ def test_threads_side_by_side_draw_what_each_alone_would() -> None:
     assert not torch.equal(alone[0][0], alone[1][0])
 
 
-def test_one_within_another_is_no_deadlock_and_gives_the_outer_one_its_place_back() -> None:
+def test_nested_use_restores_the_outer_state() -> None:
     with global_draws(5):
         plain = torch.rand(4)
     with global_draws(5):

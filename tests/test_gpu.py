@@ -22,7 +22,7 @@ def test_every_attack_on_every_artifact_runs_there(method: str, tmp_path: Path) 
     assert all(run["failed"] is None and run["attacks"] for run in found["runs"])
 
 
-def test_an_audit_there_answers_the_same_questions_as_on_the_cpu(tmp_path: Path) -> None:
+def test_a_gpu_answers_the_same_questions(tmp_path: Path) -> None:
     gpu, cpu = (_audited(tmp_path, "fedavg", device) for device in ("cuda", "cpu"))
     assert _asked(gpu) == _asked(cpu)
     (there,), (here,) = ([run["utility"]["source_accuracy"] for run in found["runs"]] for found in (gpu, cpu))

@@ -116,7 +116,7 @@ def test_one_image_of_one_step_is_recovered_with_its_label(evaluator: Evaluator)
     assert found.leakage["client"].verdict == "leak"
 
 
-def test_images_are_learned_from_latents_without_any_simulated_update(evaluator: Evaluator) -> None:
+def test_images_are_learned_from_latents_alone(evaluator: Evaluator) -> None:
     """The received model's latents of public images are enough where clients train few steps."""
     found, _ = finding_of(evaluator, attack(steps=1, simulations=2), adversaries_of(evaluator))
     assert found.positive_control is not None
@@ -143,7 +143,7 @@ def change_of(model: nn.Module, images: Tensor, told: Tensor) -> dict[str, Tenso
     return dict(zip(dict(model.named_parameters()), torch.autograd.grad(loss, list(model.parameters())), strict=True))
 
 
-def test_the_label_of_a_single_image_is_exact_and_labels_are_dealt_out_by_largest_remainders(
+def test_labels_are_dealt_out_by_largest_remainders(
     rng: torch.Generator,
 ) -> None:
     for label in range(10):
@@ -153,7 +153,7 @@ def test_the_label_of_a_single_image_is_exact_and_labels_are_dealt_out_by_larges
     assert labels.labels_of(torch.tensor([0.0, 1.0, 0.0]), 3).tolist() == [1, 1, 1]
 
 
-def test_label_counts_are_the_nearest_that_include_each_present_class(rng: torch.Generator) -> None:
+def test_label_counts_include_each_present_class(rng: torch.Generator) -> None:
     """Against every tuple of four counts."""
     for _ in range(30):
         expected = 5 * torch.rand(4, generator=rng).softmax(0)
@@ -166,7 +166,7 @@ def test_label_counts_are_the_nearest_that_include_each_present_class(rng: torch
     assert batch_labels.allocated(torch.tensor([3.0, 2.0, 1.0]), 2, torch.ones(3) > 0).tolist() == [1, 1, 0]
 
 
-def test_labels_of_eight_images_are_read_from_one_step_and_not_from_noise(evaluator: Evaluator) -> None:
+def test_labels_of_eight_images_are_read_from_a_step(evaluator: Evaluator) -> None:
     """The negative control has the norms of a true change, tensor by tensor, and no image behind it."""
     (adversary_trials,) = adversaries_of(evaluator)
     target, adversary = evaluator.series(ModelState.kind), adversary_trials.adversary
@@ -197,7 +197,7 @@ def test_labels_of_eight_images_are_read_from_one_step_and_not_from_noise(evalua
     assert np.mean(right["noise"]) < 0.6
 
 
-def test_one_step_s_latents_are_read_under_the_batch_statistics_that_it_reveals(digits: Dataset) -> None:
+def test_latents_are_read_under_revealed_statistics(digits: Dataset) -> None:
     """The negative control: under the statistics of the received model, which is new."""
     settings = {"batch_size": "90", "momentum": "0", "weight_decay": "0", "image_changes": "none"}
     evaluator = fit(
@@ -251,9 +251,7 @@ def network(adversary: Adversary) -> nn.Module:
     return adversary.simulator(TrainingSimulator).network().eval()
 
 
-def test_the_prior_s_weight_is_that_which_draws_held_back_images_best(
-    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_prior_s_weight_fits_held_back_images(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
     (adversary_trials,) = adversaries_of(evaluator)
     adversary = adversary_trials.adversary
     (one,) = adversary_trials.trials[0].by_role["attack"]

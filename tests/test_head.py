@@ -26,7 +26,7 @@ def test_the_heads_on_the_wire_are_examined(inverted: Fitted) -> None:
     assert {state.client for state in target.received_model.values()} == {SERVER}
 
 
-def test_what_was_sent_is_what_training_began_with_and_not_what_is_sent_later_in_that_round(inverted: Fitted) -> None:
+def test_the_received_model_is_what_training_began_with(inverted: Fitted) -> None:
     """With ``recalibrate_bn`` two models go out in one round, to begin with and to renew, and then the final one to measure."""
     evaluator, transcript = inverted.evaluator(), inverted.transcript
     rounds = {"pretrain": 0, "recalibrate": 0, "validate": 1}
@@ -55,7 +55,7 @@ def test_a_head_is_made_as_a_client_makes_it(inverted: Fitted) -> None:
     assert float((ours - wire).norm()) < float((less - wire).norm())
 
 
-def test_a_head_stands_in_one_row_and_comes_back_from_it(inverted: Fitted) -> None:
+def test_a_head_is_one_row_and_back(inverted: Fitted) -> None:
     in_one_row_and_back(inverted.evaluator().series(ClassifierHead.kind))
 
 

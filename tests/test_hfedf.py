@@ -122,7 +122,7 @@ def test_the_networks_have_the_papers_parameters(classes: int, client: int, whol
 
 
 @pytest.mark.parametrize(("clients", "e"), [(1, 1), (3, 1), (4, 2), (30, 8)])
-def test_the_embedding_is_one_and_a_quarter_of_the_clients_long(clients: int, e: int) -> None:
+def test_the_embedding_has_a_quarter_of_the_clients(clients: int, e: int) -> None:
     assert small().hypernetwork(federation(clients), seeded(0)).embeddings.shape == (clients, e)
     assert small(embedding_dim=6).hypernetwork(federation(clients), seeded(0)).embeddings.shape == (clients, 6)
 
@@ -142,7 +142,7 @@ def test_the_layers_have_the_shapes_of_table_9() -> None:
     assert network(images).shape == (2, 7)
 
 
-def test_an_inception_module_is_its_branches_side_by_side() -> None:
+def test_an_inception_module_joins_its_branches() -> None:
     inception, features = networks.Inception(8), torch.randn(2, 8, 6, 6, generator=seeded(0))
     padded = nn.functional.pad(features, (1, 1, 1, 1), value=-math.inf)
     highest = torch.stack([padded[:, :, i : i + 6, j : j + 6] for i in range(3) for j in range(3)]).amax(0)
@@ -152,7 +152,7 @@ def test_an_inception_module_is_its_branches_side_by_side() -> None:
         torch.testing.assert_close(part, branch.clamp_min(0))
 
 
-def test_dropout_draws_from_its_own_generator_and_keeps_the_mean() -> None:
+def test_dropout_draws_from_its_generator() -> None:
     ones, state = torch.ones(200, 100), torch.random.get_rng_state()
     first, again = (networks.Dropout(0.2, seeded(3))(ones) for _ in range(2))
     assert torch.equal(first, again)
@@ -163,7 +163,7 @@ def test_dropout_draws_from_its_own_generator_and_keeps_the_mean() -> None:
 
 
 @pytest.mark.parametrize(("e", "parameters"), [(1, 13_492), (8, 4_097 * 8 + 9_395)])
-def test_the_autoencoder_has_the_parameters_of_table_6(e: int, parameters: int) -> None:
+def test_the_autoencoder_has_table_6_s_parameters(e: int, parameters: int) -> None:
     autoencoder = coding.Autoencoder(e, 32, seeded(0))
     assert count(autoencoder) == parameters
     images = torch.rand(2, 3, 32, 32)
@@ -175,7 +175,7 @@ def test_the_autoencoder_has_the_parameters_of_table_6(e: int, parameters: int) 
 # The hypernetwork and its products
 
 
-def test_a_flat_model_is_the_networks_parameters_in_order_and_back() -> None:
+def test_a_flat_model_is_the_parameters_in_order() -> None:
     toy, made = Toy(seeded(4)), network_of(double=False)
     flat = made.to_vector(toy.state_dict())
     assert torch.equal(flat, torch.cat([p.detach().flatten() for p in toy.parameters()]))
@@ -207,7 +207,7 @@ def test_the_products_are_autograd_of_the_inner_product() -> None:
     assert float(made.embeddings.grad[2].abs().max()) == 0
 
 
-def test_inner_products_of_factors_are_those_of_whole_gradients() -> None:
+def test_products_of_factors_are_those_of_gradients() -> None:
     made, rows = network_of(4), torch.arange(4)
     back = made.pullback(rows, torch.randn(4, 31, generator=seeded(3), dtype=torch.float64))
     whole = [parts_of(made, back, i) for i in range(4)]
@@ -217,7 +217,7 @@ def test_inner_products_of_factors_are_those_of_whole_gradients() -> None:
     torch.testing.assert_close(back.gram_embeddings(), nu @ nu.T, rtol=1e-11, atol=1e-12)
 
 
-def test_the_products_never_hold_a_copy_of_theta_for_each_client() -> None:
+def test_the_products_hold_no_theta_per_client() -> None:
     made = hyper.Hypernetwork(12, 4, 50, 3, 0.01, nn.Linear(50, 400), "default", seeded(0))
     back = made.pullback(torch.arange(12), torch.randn(12, 20_400, generator=seeded(1)))
     theta = size_of_theta(made)
@@ -271,7 +271,7 @@ def test_weights_sum_to_one_and_are_equal_among_equals(how: str) -> None:
     assert float(align.weights(gram((1, 2), (-1, -2), (5, 0)), how).sum()) == pytest.approx(1)
 
 
-def test_a_zero_gradient_has_no_direction_but_keeps_its_share() -> None:
+def test_a_zero_gradient_keeps_its_share() -> None:
     three = gram((1, 0), (0, 0), (2, 0))
     assert align.cosines(three).tolist() == pytest.approx([1, 0, 1])
     assert float(align.weights(three, "towards")[1]) == pytest.approx(1 / (1 + 2 * math.e))
@@ -314,7 +314,7 @@ def test_one_client_makes_hfedf_a_step_of_pfedhn() -> None:
     assert equal(one.state_dict(), other.state_dict())
 
 
-def test_a_client_that_did_not_move_contributes_nothing_but_its_share() -> None:
+def test_a_client_that_did_not_move_adds_nothing() -> None:
     moves = {"client-0": 0.2, "client-1": 0.0, "client-2": 0.2}
     start, end, _ = step(small(**PLAIN, align="off", ema="off", clip=1e9), moves)
     assert torch.equal(end.embeddings[1], start.embeddings[1])
@@ -418,7 +418,7 @@ def test_what_is_sent_when_and_what_comes_back(ema: str, schedule: str, embeddin
     assert rounds == [*range(5), *([5] if ema == "evaluate" else [])]
 
 
-def test_of_an_average_that_is_evaluated_the_final_models_are_attacked_and_updates_beside_what_was_trained() -> None:
+def test_an_evaluated_average_is_attacked() -> None:
     method = small(ema="evaluate", warmup=0, ema_decay=0.5)
     model, transcript = run(method, keep="ends")
     _, attacked = last_sent(transcript)
@@ -433,7 +433,7 @@ def test_of_an_average_that_is_evaluated_the_final_models_are_attacked_and_updat
 
 
 @pytest.mark.parametrize("preset", ["quick", "default"])
-def test_the_two_methods_differ_by_grad_align_the_average_and_the_embedding(preset: str) -> None:
+def test_hfedf_and_pfedhn_differ_by_known_settings(preset: str) -> None:
     one, other = (asdict(part.configured(part.presets[preset])) for part in (HFedF, PFedHN))
     alone = {"align", "ema", "ema_decay", "ema_embedding", "warmup"}
     alone |= {"embedding", "autoencoder_images", "autoencoder_epochs"}  # learned, as pFedHN's always are
@@ -446,7 +446,7 @@ def test_the_two_methods_differ_by_grad_align_the_average_and_the_embedding(pres
 # The client
 
 
-def test_a_client_answers_with_what_plain_training_took_away() -> None:
+def test_a_client_answers_with_its_plain_update() -> None:
     data, method = (
         held("client-0", n=6),
         small(client_optimizer="sgd_momentum", momentum=0.9, weight_decay=0.01, clip=0.2),
@@ -484,7 +484,7 @@ def test_local_steps_are_fresh_batches() -> None:
     assert all(not set(everything[i].tolist()) & set(everything[i + 1].tolist()) for i in (0, 2))
 
 
-def test_a_client_computes_its_embedding_from_its_validation_images() -> None:
+def test_embeddings_are_of_validation_images() -> None:
     data = held(n=12)
     method = small(embedding="autoencoder", autoencoder_images=5, autoencoder_epochs=2)
     server = method.server(federation(), seeded(0))
@@ -520,7 +520,7 @@ def graded(n: int, out: int = 2) -> ClientData:
     return ClientData("client-0", images[:n], labels[:n], images[n:], labels[n:], 3)
 
 
-def test_explained_variance_is_one_minus_the_error_over_that_of_the_mean_image() -> None:
+def test_explained_variance_against_the_mean_image() -> None:
     images = torch.rand(5, 3, 4, 4, generator=seeded(0))
     mean = sum(images) / 5
     assert align.explained_variance(lambda x: x, images) == pytest.approx(1.0)
@@ -530,7 +530,7 @@ def test_explained_variance_is_one_minus_the_error_over_that_of_the_mean_image()
     assert align.explained_variance(torch.zeros_like, images[:1]) == 1.0  # one image has no variance
 
 
-def test_an_autoencoder_is_trained_until_it_is_better_than_the_mean_image(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_autoencoder_trains_until_it_beats_the_mean(monkeypatch: pytest.MonkeyPatch) -> None:
     method = small(embedding="autoencoder", autoencoder_images=16, autoencoder_epochs=4)
     explained = []
     for repeats in (1, 10):
@@ -541,7 +541,7 @@ def test_an_autoencoder_is_trained_until_it_is_better_than_the_mean_image(monkey
     assert explained[0] <= 0 < explained[1]
 
 
-def test_an_autoencoder_that_stays_worse_than_the_mean_image_is_reported() -> None:
+def test_a_poor_autoencoder_is_reported() -> None:
     method = small(embedding="autoencoder")
     told = method.training_warning({"autoencoder_explained_min": -0.25})
     assert told == (
@@ -577,7 +577,7 @@ def test_every_option_trains_and_changes_the_outcome(settings: dict[str, Any]) -
     assert kinds == {"model_state", "model_update"} | told
 
 
-def test_the_nearer_embeddings_begin_the_nearer_the_models() -> None:
+def test_near_embeddings_give_near_models() -> None:
     near, far = (small(embedding_std=std).hypernetwork(federation(), seeded(0)) for std in (0.01, 1.0))
     torch.testing.assert_close(near.embeddings, 0.01 * far.embeddings)
     apart = [torch.pdist(one(one.embeddings)).max() for one in (near, far)]
@@ -589,7 +589,7 @@ def test_the_nearer_embeddings_begin_the_nearer_the_models() -> None:
     torch.testing.assert_close(near.embeddings, 0.01 * far.embeddings)
 
 
-def test_random_embeddings_are_drawn_anew_after_each_step() -> None:
+def test_random_embeddings_are_drawn_each_step() -> None:
     world = federation()
     method = small(embedding="random", server_lr=1e-9, ema="off")
     server = method.server(world, seeded(0))
@@ -610,7 +610,7 @@ def test_random_embeddings_are_drawn_anew_after_each_step() -> None:
 
 @pytest.mark.parametrize("part", [SmallHFedF, SmallPFedHN])
 @pytest.mark.parametrize("n", [1, 2])
-def test_a_client_alone_with_few_images_of_one_class_trains(part: Any, n: int) -> None:
+def test_one_client_with_few_images_trains(part: Any, n: int) -> None:
     model, transcript = run(part(**(SMALL | {"participants": None})), n, labels=(0,) * n)
     assert len(transcript.records) == 6
     assert finite(model.state_dict())
@@ -633,7 +633,7 @@ def test_too_small_images_are_refused_in_one_line() -> None:
         HFedF(embedding="autoencoder").model(federation(side=30), seeded(0))
 
 
-def test_an_autoencoder_without_validation_images_is_refused() -> None:
+def test_an_autoencoder_needs_validation_images() -> None:
     with pytest.raises(ValueError, match=r"hfedf\.embedding: want validation images at client-0, got none"):
         run(small(embedding="autoencoder"), 9, out=0)
 
@@ -646,7 +646,7 @@ def test_training_that_diverges_is_told() -> None:
 # Federations
 
 
-def test_each_client_is_sent_a_model_of_its_own_and_only_that() -> None:
+def test_each_client_is_sent_its_own_model() -> None:
     _, transcript = run(small(init="default"))
     sent = transcript.models_sent(1)
     assert sorted(sent) == list(federation().clients)
@@ -660,7 +660,7 @@ def test_each_client_is_sent_a_model_of_its_own_and_only_that() -> None:
     assert {r.clients for r in shared if r.round == 1} == {3}  # all trained into theta
 
 
-def test_what_comes_back_is_the_model_of_the_mean_embedding_and_each_clients() -> None:
+def test_the_result_has_common_and_personal_models() -> None:
     model, _ = run(small())
     images = torch.rand(4, 3, 8, 8)
     assert torch.equal(model(images), model.common(images))
@@ -676,7 +676,7 @@ def test_a_global_model_is_every_clients() -> None:
     assert fedavg.model_of(model, "client-0") is model
 
 
-def test_with_participants_another_client_s_model_is_never_one_s_own(tiny: Dataset) -> None:
+def test_the_counterpart_s_model_is_another_s(tiny: Dataset) -> None:
     """Only those are evaluated whose counterpart was sent a model in the last round."""
     settings = {"participants": "2", "rounds": "3", "hidden": "4"}
     target = fit(tiny, clients=5, method="hfedf", settings=settings).evaluator().series("global_model")
@@ -686,7 +686,7 @@ def test_with_participants_another_client_s_model_is_never_one_s_own(tiny: Datas
 
 
 @pytest.mark.parametrize(("participants", "rounds"), [("none", [1, 2]), ("2", [2])])
-def test_rounds_in_which_some_clients_are_sent_a_model_are_not_evaluated(
+def test_rounds_of_some_clients_are_not_evaluated(
     tiny: Dataset, tmp_path: Path, participants: str, rounds: list[int]
 ) -> None:
     settings = {"rounds": "2", "local_epochs": "1", "batch_size": "32", "hidden": "4", "participants": participants}
@@ -696,7 +696,7 @@ def test_rounds_in_which_some_clients_are_sent_a_model_are_not_evaluated(
     assert [entry.round for entry in trained.utility.rounds] == rounds
 
 
-def test_the_audit_trains_it_and_tries_every_clients_model(tiny: Dataset, tmp_path: Path) -> None:
+def test_an_audit_tries_every_client_s_model(tiny: Dataset, tmp_path: Path) -> None:
     config = AuditConfig(
         methods=("hfedf",),
         preset="quick",

@@ -56,7 +56,7 @@ def plain_scores(made: Any, z: Tensor, partner: Tensor | None, kind: str, qk_nor
 @pytest.mark.parametrize("asked", [None, PARTNER], ids=["inference", "training"])
 @pytest.mark.parametrize("qk_norm", [True, False])
 @pytest.mark.parametrize("kind", ASKING)
-def test_attention_is_the_mean_row_of_the_whole_similarity(kind: str, qk_norm: bool, asked: Tensor | None) -> None:
+def test_attention_is_a_mean_row_of_similarities(kind: str, qk_norm: bool, asked: Tensor | None) -> None:
     made, z = highlighter(kind, qk_norm), maps()
     expected = plain_scores(made, z, asked, kind, qk_norm)
     found = made.scores(z, asked).detach()
@@ -68,7 +68,7 @@ def test_attention_is_the_mean_row_of_the_whole_similarity(kind: str, qk_norm: b
     torch.testing.assert_close(made(z, asked).detach(), attended, rtol=0, atol=1e-6)
 
 
-def test_convolutional_attention_is_a_distribution_over_positions() -> None:
+def test_convolutional_attention_is_a_distribution() -> None:
     scores = highlighter("conv").scores(maps(), PARTNER).detach()
     assert scores.shape == (5, 12)
     assert float(scores.min()) >= 0
@@ -82,7 +82,7 @@ def test_convolutional_attention_asks_no_partner() -> None:
 
 
 @pytest.mark.parametrize("kind", ASKING)
-def test_queries_and_keys_learn_where_there_are_positions_and_never_where_there_is_one(kind: str) -> None:
+def test_queries_and_keys_learn_from_positions(kind: str) -> None:
     for width, learns in ((4, True), (1, False)):
         made = highlighter(kind)
         z = maps(height=1, width=width)
@@ -101,7 +101,7 @@ def test_queries_and_keys_learn_where_there_are_positions_and_never_where_there_
 @pytest.mark.parametrize(
     ("kind", "released", "size"), [("mix", False, 30_720), ("mix", True, 46_172), ("conv", False, 30_720)]
 )
-def test_the_highlighter_has_the_parameters_that_were_counted(kind: str, released: bool, size: int) -> None:
+def test_the_highlighter_s_number_of_parameters(kind: str, released: bool, size: int) -> None:
     assert count(module.Highlighter(512, 30, kind, True, released)) == size
 
 
@@ -113,7 +113,7 @@ def classifier(kind: str = "mix", size: int = 8, stride: int = 2, **options: Any
     return module.HighlightedClassifier(small_backbone(stride), 7, size, seeded(0), kind=kind, dim=4, **options)
 
 
-def test_attention_doubles_the_head_and_without_it_there_is_neither() -> None:
+def test_attention_doubles_the_head() -> None:
     on, off = classifier(), classifier("off")
     assert on.head.weight.shape == (7, 8)
     assert off.head.weight.shape == (7, 4)
@@ -122,7 +122,7 @@ def test_attention_doubles_the_head_and_without_it_there_is_neither() -> None:
 
 
 @pytest.mark.parametrize("kind", [*ASKING, "conv", "off"])
-def test_the_head_reads_the_mean_and_then_the_attended_feature(kind: str) -> None:
+def test_the_head_reads_mean_and_attended_feature(kind: str) -> None:
     made, z = classifier(kind).eval(), maps(channels=4).float()
     seen = [z.mean((2, 3))] if kind == "off" else [z.mean((2, 3)), made.highlighter(z, PARTNER)]
     expected = torch.stack([torch.stack([(row * w).sum() for w in made.head.weight]) for row in torch.cat(seen, 1)])
@@ -145,7 +145,7 @@ def test_one_position_is_refused(kind: str) -> None:
     assert classifier("off", stride=8) is not None
 
 
-def test_four_by_four_positions_are_enough_and_fewer_are_warned_of() -> None:
+def test_fewer_than_4_by_4_positions_are_warned_of() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         classifier(size=8)
@@ -159,7 +159,7 @@ def test_checking_the_positions_leaves_no_trace() -> None:
     assert all(torch.equal(made.backbone.state_dict()[name], value) for name, value in plain.state_dict().items())
 
 
-def test_the_initialisation_comes_from_the_generator_alone() -> None:
+def test_the_initialisation_is_the_generator_s() -> None:
     states = []
     for outside in (0, 1):
         torch.manual_seed(outside)
@@ -170,7 +170,7 @@ def test_the_initialisation_comes_from_the_generator_alone() -> None:
 # Partners
 
 
-def test_a_partner_is_another_image_of_the_class_drawn_uniformly() -> None:
+def test_partners_are_drawn_uniformly_in_the_class() -> None:
     labels, ids = torch.tensor([0, 1, 0, 0, 1, 0]), torch.tensor([10, 11, 12, 13, 14, 15])
     seen = Counter((i, j) for seed in range(900) for i, j in enumerate(partners(labels, ids, seeded(seed)).tolist()))
     assert {pair for pair in seen if pair[0] in (1, 4)} == {(1, 4), (4, 1)}
@@ -180,7 +180,7 @@ def test_a_partner_is_another_image_of_the_class_drawn_uniformly() -> None:
         assert sum(seen[i, j] for j in others) == 900
 
 
-def test_an_appended_copy_is_a_partner_only_where_there_is_no_other_image() -> None:
+def test_a_copy_is_a_partner_only_without_others() -> None:
     labels = torch.tensor([0, 0, 1, 2, 0, 0, 1])
     ids = torch.tensor([10, 11, 12, 13, 10, 11, 12])  # rows 4 to 6 are copies of rows 0, 1, 2
     seen: dict[int, set[int]] = {i: set() for i in range(7)}

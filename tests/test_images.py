@@ -168,7 +168,7 @@ def test_an_image_is_upright(orientation: int, suffix: str, tmp_path: Path) -> N
         array(200, "int32", "TIFF"),
     ],
 )
-def test_levels_of_which_no_white_is_known_are_refused(save: Save, tmp_path: Path) -> None:
+def test_levels_without_a_known_white_are_refused(save: Save, tmp_path: Path) -> None:
     save(tmp_path / "image")
     with pytest.raises(ValueError, match=r"image, got: grey levels from .*; save 8 or 16 bits, or floats in \[0, 1\]$"):
         seen(tmp_path / "image")

@@ -84,7 +84,7 @@ def test_importances_are_those_of_a_loop_over_images(digits: Dataset) -> None:
         torch.testing.assert_close(made.tensors()[key], wanted, atol=1e-5, rtol=1e-4)
 
 
-def test_the_wire_s_importances_are_made_again_of_the_same_draws() -> None:
+def test_importances_that_crossed_are_made_again() -> None:
     """Without the translator, which the simulator leaves out, and where the client's generator is: the model bit for bit, the
     importances to rounding, since its network was laid out otherwise in memory."""
     method = lsi(invariance=0, select="last")
@@ -125,7 +125,7 @@ def test_gradients_make_the_importances_of_the_wire(weighed: Fitted) -> None:
         torch.testing.assert_close(simulator.pooled(gradients), simulator.last(artifact), atol=1e-5, rtol=1e-4)
 
 
-def test_statistics_that_are_not_recomputed_need_the_candidates_once(digits: Dataset, rng: torch.Generator) -> None:
+def test_running_statistics_need_candidates_once(digits: Dataset, rng: torch.Generator) -> None:
     """As with the candidates once for each domain."""
     target, simulator = target_of(fitted(shortened(digits, 60), importance_statistics="running", invariance=0))
     assert not simulator.fresh_statistics
@@ -153,11 +153,11 @@ def test_gradients_of_one_image_are_its_gradient(output: str, rng: torch.Generat
     torch.testing.assert_close(gradients, last, atol=1e-5, rtol=1e-4)
 
 
-def test_an_artifact_stands_in_one_row_and_comes_back_from_it(weighed: Fitted) -> None:
+def test_an_artifact_is_one_row_and_back(weighed: Fitted) -> None:
     in_one_row_and_back(target_of(weighed)[0])
 
 
-def test_where_clients_divide_the_model_that_was_sent_stands_in(digits: Dataset) -> None:
+def test_where_clients_divide_the_sent_model_is_read(digits: Dataset) -> None:
     divided = fitted(shortened(digits, 60), normaliser="clients", invariance=0)
     target, simulator = target_of(divided)
     own, artifact = holding(divided, target.clients[0], KIND), target.wire[target.clients[0]]
@@ -185,7 +185,7 @@ def evaluated(
     return factories.evaluated(fitted, Attack.named(name).configured(settings), KIND, per_client=per_client)
 
 
-def test_a_single_image_is_told_from_all_others_and_more_images_hide_it(weighed: Fitted) -> None:
+def test_a_single_image_is_told_from_all_others(weighed: Fitted) -> None:
     scores = evaluated(weighed, "importance_membership", {1: 1, 5: 1}, public=40, draws=16)
     assert mean(scores[1]) > 0.98
     assert mean(scores[1]) > mean(scores[5]) > mean(scores[None]) - 0.05
@@ -194,13 +194,13 @@ def test_a_single_image_is_told_from_all_others_and_more_images_hide_it(weighed:
 
 
 @pytest.mark.parametrize("defense", ["clip", "clip:clip=0.1"])
-def test_importances_that_are_cut_are_compared_at_their_length(weighed: Fitted, defense: str) -> None:
+def test_cut_importances_are_compared_at_their_length(weighed: Fitted, defense: str) -> None:
     """One factor on all of them protects nobody."""
     scores = evaluated(under(weighed, defense), "importance_membership", {1: 1}, public=40, draws=16)
     assert mean(scores[1]) > 0.98
 
 
-def test_the_label_of_one_image_is_read_from_its_importances(weighed: Fitted) -> None:
+def test_one_image_s_label_is_read_from_importances(weighed: Fitted) -> None:
     scores = evaluated(weighed, "label_histogram", {1: 1}, expensive_simulations=25)
     assert (
         mean(scores[1]) < 1.3 < min(mean(scores[1], name) for name in ("public_shares", "random_style", "other_client"))

@@ -36,7 +36,7 @@ def measured(method: str, defense: str, bug: Bug | None) -> Privacy:
         ("ccst", "gaussian:epsilon=1+laplace:epsilon=1"),
     ],
 )
-def test_only_a_bug_is_a_violation_of_every_defense_that_proves_something(method: str, defense: str) -> None:
+def test_only_a_bug_is_a_violation(method: str, defense: str) -> None:
     plain = measured(method, defense, None)
     assert plain.verdict == "consistent"
     assert "BUG" not in plain.statement
@@ -73,7 +73,7 @@ def test_it_is_refused_where_it_has_no_effect(capsys: pytest.CaptureFixture[str]
     AuditConfig(methods=("ccst", "stablefdg"), defenses=("none", "gaussian"), inject_bug="half-noise").checked()
 
 
-def test_an_audit_trains_with_the_bug_and_its_report_says_so(tiny: Dataset, tmp_path: Path) -> None:
+def test_an_audit_reports_its_injected_bug(tiny: Dataset, tmp_path: Path) -> None:
     said = ["--method", "pardon", "--preset", "quick", "--attack", "none", "--clients", "3", "--set", "rounds=1"]
     privacy = {}
     with audits_of(tiny):

@@ -92,7 +92,7 @@ def whole(short: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Re
 
 
 @pytest.mark.parametrize("how", ["kill", pytest.param("interrupt", marks=pytest.mark.slow)])
-def test_what_had_finished_is_kept_and_the_rest_is_resumed(
+def test_what_had_finished_is_kept(
     how: str,
     whole: Results,
     short: dict[str, Any],
@@ -130,7 +130,7 @@ def test_a_wrong_number_is_one_line(value: str, capsys: pytest.CaptureFixture[st
     assert value in told
 
 
-def test_the_number_of_processes_is_no_setting_of_the_run() -> None:
+def test_the_number_of_processes_is_no_setting() -> None:
     assert Options().jobs == 1
     assert main(["--list", "--jobs", "2"]) == 2
     with pytest.raises(ValueError, match="--jobs: want a number of at least 1, got 0"):

@@ -31,7 +31,7 @@ def on_the_others(
 
 
 @pytest.mark.parametrize("kernel", ["linear", "rbf"])
-def test_a_kernel_ridge_is_the_one_of_least_leave_one_out_error(
+def test_the_ridge_has_the_least_leave_one_out_error(
     kernel: Literal["linear", "rbf"], rng: torch.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every width and penalty is tried with every row left out; one target at a time."""
@@ -87,7 +87,7 @@ def squared(predicted: Tensor, targets: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("loss", [None, absolute])
 @pytest.mark.parametrize("kernel", ["linear", "rbf"])
-def test_width_and_penalty_are_chosen_by_leave_group_out(
+def test_settings_are_chosen_by_leave_group_out(
     kernel: Literal["linear", "rbf"], loss: RegressionLoss | None, rng: torch.Generator
 ) -> None:
     """Every width and penalty is tried with every group left out, in a loop; the groups differ in a shift of the inputs."""
@@ -116,7 +116,7 @@ def test_width_and_penalty_are_chosen_by_leave_group_out(
 
 
 @pytest.mark.parametrize(("kernel", "dimensions"), [("linear", 3), ("linear", 30), ("rbf", 3)])
-def test_the_error_on_many_inputs_is_with_each_group_left_out(
+def test_the_error_leaves_each_group_out(
     kernel: Literal["linear", "rbf"], dimensions: int, rng: torch.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernel_ridge, "CHOSEN_ON", 6)

@@ -63,15 +63,13 @@ def test_an_image_is_read_without_any_of_its_artifacts(little: Fitted, monkeypat
         torch.testing.assert_close(same, same[:1].expand_as(same))
 
 
-def test_where_looks_are_practised_on_a_look_is_left_out(little: Fitted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_practised_look_is_left_out(little: Fitted, monkeypatch: pytest.MonkeyPatch) -> None:
     adversary, _, groups, _ = of_single_images(little, "client", monkeypatch)
     assert groups.unique().tolist() == list(range(len(adversary.practice)))
     assert len(adversary.practice) == 1 + 5
 
 
-def test_regressions_on_single_images_are_chosen_by_wrong_labels(
-    little: Fitted, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_regressions_are_chosen_by_wrong_labels(little: Fitted, monkeypatch: pytest.MonkeyPatch) -> None:
     *_, loss = of_single_images(little, "server", monkeypatch)
     predicted = torch.tensor([[0.2, 0.3, -1.0], [0.9, 0.1, 0.0], [0.0, 0.0, 0.1], [0.5, 0.4, 0.6]])
     assert float(loss(predicted, torch.eye(3)[[1, 1, 2, 0]])) == pytest.approx(0.5)
@@ -82,7 +80,7 @@ def test_real_numbers_become_shares() -> None:
     assert found.tolist() == [[0.5, 0, 0.5], [pytest.approx(0.5), pytest.approx(0.5), 0], [0, 1, 0]]
 
 
-def test_r2_is_scikit_learns_over_all_shares_with_the_recomputed_jackknife(rng: torch.Generator) -> None:
+def test_r2_is_scikit_learn_s_with_a_jackknife(rng: torch.Generator) -> None:
     true = torch.rand(12, 4, generator=rng).double()
     predicted = true + 0.2 * torch.randn(12, 4, generator=rng)
 

@@ -42,7 +42,7 @@ def test_only_the_server_is_told(told: Fitted) -> None:
     assert all(target.refused(threat(role)) for role in ("client", "third_party"))
 
 
-def test_the_histogram_is_read_from_it_and_from_a_wrong_one_it_is_not(told: Fitted) -> None:
+def test_the_histogram_is_read_from_it(told: Fitted) -> None:
     evaluator = told.evaluator()
     target, who = evaluator.series(NAME), threat("server")
     one_class = LabelMarginal(client=SERVER, round=0, share=torch.eye(10)[3])

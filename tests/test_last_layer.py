@@ -110,13 +110,13 @@ def equal(shares: Tensor) -> float:
 
 
 @pytest.mark.parametrize("kind", ["model_state", "model_update"])
-def test_all_rounds_tell_more_than_one_and_one_more_than_equal_shares(kind: str) -> None:
+def test_all_rounds_reveal_more_than_one(kind: str) -> None:
     linear = world(kind)
     one = linear.error(replace(linear.adversary, last_rounds=1))
     assert linear.error() < 0.6 * one < 0.6 * equal(linear.shares)
 
 
-def test_what_is_left_after_shrinking_errs_as_little_as_the_best_factor() -> None:
+def test_shrinking_errs_as_little_as_the_best_factor() -> None:
     """Of one round: no other factor of the deviations would err much less, though half of their variance is noise."""
     linear = world(noise=0.02)
     adversary = replace(linear.adversary, last_rounds=1)
@@ -126,12 +126,12 @@ def test_what_is_left_after_shrinking_errs_as_little_as_the_best_factor() -> Non
     assert float((deviation - truth).abs().sum(1).mean()) < best + 0.02
 
 
-def test_what_grows_alike_for_all_clients_is_taken_away() -> None:
+def test_common_growth_is_taken_away() -> None:
     linear = world(noise=1e-4)
     assert linear.error() < 0.03
 
 
-def test_the_mean_of_the_clients_is_told_where_it_is_far_from_equal() -> None:
+def test_the_mean_of_the_clients_is_predicted() -> None:
     rare = world(rarer=0.05, noise=0.01)
     assert rare.error() < 0.2 * equal(rare.shares)
 
@@ -153,12 +153,12 @@ def test_fewer_steps_than_other_clients() -> None:
     assert float((predicted - labels.bincount(minlength=CLASSES) / 12).abs().sum()) < 0.1
 
 
-def test_where_labels_move_nothing_there_is_no_prediction() -> None:
+def test_without_movement_there_is_no_prediction() -> None:
     linear = world(slope=0.0)
     assert last_layer.centred_shares(linear.adversary, linear.observations[0], SIMULATED) is None
 
 
-def test_a_round_in_which_clients_trained_otherwise_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_trained_otherwise_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if in the first round they had pretrained: they differ ten times as much as simulated ones, by other things."""
     linear, rng = world(noise=0.01), torch.Generator().manual_seed(3)
     rest, of, noise = linear.error(), last_layer._BiasGrowth.of, {}
@@ -178,7 +178,7 @@ def test_a_round_in_which_clients_trained_otherwise_is_left_out(monkeypatch: pyt
     assert linear.error() > 2 * left_out
 
 
-def test_models_of_their_own_are_compared_by_how_they_change() -> None:
+def test_personal_models_are_compared_by_change() -> None:
     linear = world("model_update")
     observation = linear.observations[0]
     own = replace(observation, received_model=replace(observation.received_model))
@@ -188,7 +188,7 @@ def test_models_of_their_own_are_compared_by_how_they_change() -> None:
     torch.testing.assert_close(last_layer.centred_shares(linear.adversary, own, SIMULATED), want)
 
 
-def test_rounds_that_agree_only_with_their_neighbours_weigh_little(rng: torch.Generator) -> None:
+def test_rounds_that_agree_with_few_weigh_little(rng: torch.Generator) -> None:
     """Three rounds are labels and noise, nine noise that hardly changes from one to the next: as first ones alone."""
     labels, constant = torch.randn(4000, generator=rng), torch.randn(4000, generator=rng)
     early = [labels + 0.3 * torch.randn(4000, generator=rng) for _ in range(3)]
@@ -203,7 +203,7 @@ def test_rounds_that_agree_only_with_their_neighbours_weigh_little(rng: torch.Ge
     assert error(weights @ rows) < 1.2 * error(rows[:3].mean(0)) < 0.2 * error(rows.mean(0))
 
 
-def test_a_client_that_moved_its_model_further_than_any_other_is_cut() -> None:
+def test_a_client_that_moved_furthest_is_cut() -> None:
     linear = world(noise=0.01)
     observation = linear.observations[0]
     far = {"head.bias": 10 * observation.artifact.tensors()["head.bias"]}
@@ -214,7 +214,7 @@ def test_a_client_that_moved_its_model_further_than_any_other_is_cut() -> None:
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_a_heads_layer_is_its_last_with_one_entry_for_each_class(bias: bool, rng: torch.Generator) -> None:
+def test_the_layer_has_one_entry_for_each_class(bias: bool, rng: torch.Generator) -> None:
     nobody: Any = None
     federation: Any = SimpleNamespace(classes=CLASSES)
     simulator = HeadSimulator(nobody, federation, nobody, nobody, "fit")

@@ -30,7 +30,7 @@ def inverted(digits: Dataset) -> Fitted:
     return fit(shortened(digits, 96), clients=6, method="lsi", settings=SHORT)
 
 
-def test_the_latent_of_one_image_is_the_ratio_of_weights_to_bias(rng: torch.Generator) -> None:
+def test_the_latent_is_the_ratio_of_weights_to_bias(rng: torch.Generator) -> None:
     """As plain SGD on one latent leaves it, whatever the steps."""
     latent, linear = torch.randn(1, 16, generator=rng), nn.Linear(16, 5)
     sent = {name: tensor.clone() for name, tensor in linear.state_dict().items()}
@@ -53,7 +53,7 @@ def test_class_means_against_a_loop(rng: torch.Generator) -> None:
     assert not means[3].any()
 
 
-def test_one_image_is_told_from_its_head_and_a_whole_client_is_not(inverted: Fitted) -> None:
+def test_one_image_is_told_from_its_head(inverted: Fitted) -> None:
     """Its positive control beats what other heads say; heads of whole clients are no better than each other's."""
     evaluator = inverted.evaluator()
     evaluator.per_client = {1: 6}
@@ -101,7 +101,7 @@ def test_precision_and_recall_against_a_loop(rng: torch.Generator) -> None:
     assert precision_recall(made + 100, real) == (0.0, 0.0)
 
 
-def test_the_evaluator_measures_latents_where_heads_are_shared(inverted: Fitted, fitted: Fitted) -> None:
+def test_latents_are_measured_where_heads_are_shared(inverted: Fitted, fitted: Fitted) -> None:
     facts = latent_space(inverted.evaluator())
     names = ("latent_precision", "latent_recall", "noise_precision", "noise_recall", "latent_gain")
     means = {

@@ -61,14 +61,14 @@ def _read(network: Network, images: Tensor, change: dict[str, Tensor], label: in
 
 
 @pytest.mark.parametrize("decay", [0.0, 1e-3, 0.1])
-def test_the_input_is_read_exactly_whatever_the_weight_decay(network: Network, images: Tensor, decay: float) -> None:
+def test_the_input_is_exact_under_any_weight_decay(network: Network, images: Tensor, decay: float) -> None:
     truth = network.features(images[:1])[0].detach()
     assert 0.1 < float((truth == 0).float().mean()) < 0.9  # ReLU cuts some
     found = _read(network, images, _change(network, images[0], 2, 1.0, decay), 2)
     assert torch.allclose(found, truth, atol=5e-4)
 
 
-def test_without_removing_the_decay_the_input_would_be_wrong(network: Network, images: Tensor) -> None:
+def test_the_decay_must_be_removed(network: Network, images: Tensor) -> None:
     change, truth = _change(network, images[0], 2, 1.0, 1.0), network.features(images[:1])[0].detach()
     weight, bias = change["hidden.weight"], change["hidden.bias"]
     plain = bias @ weight / bias.square().sum()

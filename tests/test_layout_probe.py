@@ -80,7 +80,7 @@ def test_a_layout_against_a_loop_over_pixels(rng: torch.Generator) -> None:
     torch.testing.assert_close(probing.layout(images + 0.3, 4), found)  # brightness is no layout
 
 
-def test_the_score_is_the_squared_correlation_and_colour_earns_nothing(rng: torch.Generator) -> None:
+def test_the_score_is_the_squared_correlation(rng: torch.Generator) -> None:
     attack = Attack.named("layout_probe")()
     image, prediction = torch.rand(3, 16, 16, generator=rng), torch.randn(16, generator=rng)
     expected = np.corrcoef(prediction.numpy(), plain(image).numpy())[0, 1] ** 2
@@ -100,13 +100,13 @@ def test_what_has_no_layout_scores_zero(rng: torch.Generator) -> None:
     ]
 
 
-def test_positive_control_channels_that_are_cells_give_the_layout_away(evaluator: Evaluator) -> None:
+def test_channels_that_are_cells_reveal_the_layout(evaluator: Evaluator) -> None:
     found = means(evaluate_trials(Attack.named("layout_probe")(), asked(evaluator, GridCraft), (), generator(1))[0][1])
     assert found["attack"] > 0.97
     assert max(found[name] for name in CONTROLS) < 0.85
 
 
-def test_negative_control_brightness_and_contrast_alone_are_no_layout(evaluator: Evaluator) -> None:
+def test_brightness_and_contrast_are_no_layout(evaluator: Evaluator) -> None:
     """They tell no more than the mean layout does, up to what a ridge of two numbers can differ from it."""
     found = means(evaluate_trials(Attack.named("layout_probe")(), asked(evaluator, TotalCraft), (), generator(1))[0][1])
     known = max(found["mean_image"], found["domain_mean"])

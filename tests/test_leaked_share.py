@@ -60,7 +60,7 @@ class Drawing:
         return list(self.images[torch.cdist(asked, styles).argmin(1)])
 
 
-def test_the_shares_reach_the_insider_and_never_the_targets(ccst: Fitted) -> None:
+def test_the_shares_reach_the_insider_alone(ccst: Fitted) -> None:
     whole = ccst.evaluator()
     held = []
     for share in (0.0, 0.5, 0.9):
@@ -102,7 +102,7 @@ def test_the_lead_is_over_every_control_of_the_insider() -> None:
     assert found.upper == min(one.upper or 0 for one in each.values()) == each["mean_image"].upper
 
 
-def test_who_knows_every_image_by_its_style_leads_at_every_share(ccst: Fitted) -> None:
+def test_a_perfect_attack_leads_at_every_share(ccst: Fitted) -> None:
     population = ccst.population
     every = (*population.clients.values(), *population.shadows.values(), *population.auxiliary.values())
     images = torch.cat([data.images for data in every])
@@ -112,7 +112,7 @@ def test_who_knows_every_image_by_its_style_leads_at_every_share(ccst: Fitted) -
     assert decided(found).verdict == "refuted"
 
 
-def test_the_attack_itself_gives_every_figure_and_the_same_again(ccst: Fitted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_attack_gives_every_figure_again(ccst: Fitted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fdgpriv.claims.leaked_share.SHARES", (0.1,))
     found = leaked_share(ccst.evaluator(), Attack.named("gan")())
     ends = {f"leaked_10_{whose}{end}" for whose in ("image", "client") for end in ("", "_low", "_high", "_n")}
@@ -124,7 +124,7 @@ def test_only_of_the_method_whose_claim_it_is(tiny: Dataset) -> None:
     assert leaked_share(fit(tiny, clients=6, method="pardon").evaluator(), Attack.named("gan")()) == {}
 
 
-def test_the_claim_is_decided_by_the_least_share_that_is_enough() -> None:
+def test_the_least_share_that_is_enough_decides() -> None:
     for *lows, high, verdict in (
         (-1, -1, -1, -1, -1, 0.9, "undecided"),
         (-1, -1, 0.1, 0.2, 0.3, 2.0, "refuted"),

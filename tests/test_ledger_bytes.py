@@ -115,7 +115,7 @@ def test_a_model_weighs_parameters_and_buffers(
 # One real round
 
 
-def test_a_round_of_stablefdg_is_the_models_and_one_style_each_way_per_client() -> None:
+def test_bytes_of_a_round_of_stablefdg() -> None:
     transcript = crossed("stablefdg", 2)
     model = 44_896_188
     assert lines(transcript) == {
@@ -145,7 +145,7 @@ def test_a_round_of_stablefdg_is_the_models_and_one_style_each_way_per_client() 
     }
 
 
-def test_a_round_of_fedavg_is_the_models_and_the_sample_count() -> None:
+def test_bytes_of_a_round_of_fedavg() -> None:
     transcript, model = crossed("fedavg", 2), 44_758_972
     assert lines(transcript) == {
         **{("fit", "model_state", SERVER, name, model): 1 for name in ("client-0", "client-1")},
@@ -165,7 +165,7 @@ def test_a_round_of_fedavg_is_the_models_and_the_sample_count() -> None:
     ("named", "layer", "channels"),
     [("layer1", "layer1", 16), ("layer2", "layer2", 24), ("stride1", "layer1", 16), ("stride4", "layer3", 40)],
 )
-def test_a_layer_of_efficientnet_is_named_alone_or_by_stride(named: str, layer: str, channels: int) -> None:
+def test_a_layer_is_named_alone_or_by_stride(named: str, layer: str, channels: int) -> None:
     """At 32 px the stem has stride 1, so that all strides are half of those of larger images."""
     transcript = crossed("stablefdg", 2, "efficientnet_lite0", style_layer=named, explore_layers=("layer1", "stride2"))
     styles = [record for record in transcript.records if record.kind == "style_statistics"]
@@ -175,7 +175,7 @@ def test_a_layer_of_efficientnet_is_named_alone_or_by_stride(named: str, layer: 
 
 @pretrained
 @pytest.mark.parametrize("name", Method.names())
-def test_every_method_trains_from_a_pretrained_network(name: str) -> None:
+def test_every_method_trains_a_pretrained_network(name: str) -> None:
     short = {
         "lsi": LSI_SHORT,
         "hfedf": {"hidden": 4},
@@ -189,7 +189,7 @@ def test_every_method_trains_from_a_pretrained_network(name: str) -> None:
     assert all(nbytes >= 13_688_356 for nbytes in uploads.values())
 
 
-def test_the_style_of_a_resnet_50_is_four_times_as_long() -> None:
+def test_a_style_of_resnet_50_is_four_times_as_long() -> None:
     world = federation(2, network="resnet50")
     method = Method.named("stablefdg")()
     sent = ModelState.of(method.model(world, generator(0)), SERVER, 0)
@@ -197,7 +197,7 @@ def test_the_style_of_a_resnet_50_is_four_times_as_long() -> None:
     assert [draft.finish().nbytes for draft in client.style([sent])] == [4_096]
 
 
-def test_a_run_of_pardon_is_one_style_each_way_once_then_models_and_counts(tmp_path: Path) -> None:
+def test_bytes_of_a_run_of_pardon(tmp_path: Path) -> None:
     """With the paper's networks, weights drawn at random."""
     for name, layers in (("vgg_normalised", encoder_layers()), ("decoder", decoder_layers())):
         save_file(layers.state_dict(), tmp_path / f"{name}.safetensors")
@@ -232,7 +232,7 @@ def test_a_run_of_pardon_is_one_style_each_way_once_then_models_and_counts(tmp_p
 
 @pytest.mark.parametrize("spec", ["fedavg:", "stablefdg:", "pardon:style_transfer=false,"])
 @pytest.mark.parametrize("buffers", ["keep_local", "freeze"])
-def test_batch_norm_buffers_can_be_kept_back_or_frozen(buffers: str, spec: str) -> None:
+def test_batchnorm_buffers_are_kept_back_or_frozen(buffers: str, spec: str) -> None:
     method: Any = Method.parse(f"{spec}buffers={buffers},participants=none,local_epochs=1,lr=0.01,rounds=1")
     world = federation(1, network="small_resnet")
     sent = next(method.server(world, generator(0))).messages["client-0"]
@@ -262,7 +262,7 @@ def test_as_many_styles_come_down_as_are_received(received: int, down: int) -> N
         assert [(r.sender == SERVER) for r in models] == [True, False]
 
 
-def test_only_participants_share_styles_and_in_the_released_code_everyone() -> None:
+def test_only_participants_share_styles() -> None:
     for released, sharing in ((False, 2), (True, 4)):
         transcript = crossed("stablefdg", 4, "small_resnet", participants=2, code_compat=released, p=0.0)
         records = transcript.records
@@ -302,7 +302,7 @@ def test_a_model_of_lsi_has_54_layers_of_statistics(classes: int, model: int, im
 
 
 @pytest.mark.parametrize("network", ["small_resnet", pytest.param("resnet50", marks=pytest.mark.slow)])
-def test_a_run_of_lsi_is_heads_and_sizes_up_once_a_translator_down_once_then_models_and_importances(
+def test_bytes_of_a_run_of_lsi(
     network: str,
 ) -> None:
     """What does not depend on the backbone is of the paper's size in both."""
@@ -328,7 +328,7 @@ def test_a_run_of_lsi_is_heads_and_sizes_up_once_a_translator_down_once_then_mod
     assert rows["classifier_head", "pretrain", "client"].shape == "5 tensors, 4,616 numbers"  # 3,591 + 1,024 + counter
 
 
-def test_a_later_round_of_lsi_sends_the_model_down_and_takes_model_importances_and_accuracy_up() -> None:
+def test_bytes_of_a_later_round_of_lsi() -> None:
     world = federation(2, network="small_resnet")
     data = {name: held(name, 6) for name in world.clients}
     data = {n: ClientData(n, d.images[:3], d.labels[:3], d.images[3:], d.labels[3:], 7) for n, d in data.items()}
@@ -359,14 +359,14 @@ def test_a_later_round_of_lsi_sends_the_model_down_and_takes_model_importances_a
 
 @pytest.mark.parametrize("spec", ["hfedf", "pfedhn"])
 @pytest.mark.parametrize(("classes", "nbytes"), [(7, 3_712_796), (65, 3_772_420), (5, 3_710_740)])
-def test_a_client_model_of_hfedf_weighs_its_parameters(classes: int, nbytes: int, spec: str) -> None:
+def test_bytes_of_a_client_model_of_hfedf(classes: int, nbytes: int, spec: str) -> None:
     state = ModelState.of(Method.parse(spec).model(federation(3, classes), generator(0)), SERVER, 0)
     assert state.nbytes == nbytes
     assert state.bn_statistics() == {}
 
 
 @pytest.mark.parametrize("spec", ["hfedf", "pfedhn"])
-def test_a_round_of_hfedf_is_a_model_down_and_an_update_up_per_client(spec: str) -> None:
+def test_bytes_of_a_round_of_hfedf(spec: str) -> None:
     transcript, model = crossed(spec, 3, rounds=2, hidden=4, local_steps=1), 3_712_796
     names = [f"client-{i}" for i in range(3)]
     assert lines(transcript) == {

@@ -22,7 +22,7 @@ from fdgpriv.threat import threat
 from fdgpriv.verdicts.attack_scores import AttackScores
 
 
-def test_clients_are_linked_though_the_model_moved_and_scaled_everything(rng: torch.Generator) -> None:
+def test_clients_are_linked_though_the_model_moved(rng: torch.Generator) -> None:
     own = torch.randn(12, 30, generator=rng)
     now = 5 + 3 * (own + 0.3 * torch.randn(12, 30, generator=rng))
     found = linking.likeness(now, own)
@@ -84,7 +84,7 @@ def test_the_log_odds_are_those_of_normal_densities(rng: torch.Generator) -> Non
     assert np.allclose(found - found[0, 0], plain - plain[0, 0], atol=1e-3)
 
 
-def test_artifacts_of_two_domains_are_of_two_clients(rng: torch.Generator) -> None:
+def test_two_domains_are_two_clients(rng: torch.Generator) -> None:
     learned, _ = practice(60, rng)
     seen, _ = practice(30, rng)
     scores = linking.log_odds(seen.now, seen.before, learned, classify)
@@ -122,7 +122,7 @@ def linked(now: Tensor, reference: Tensor) -> float:
     return float((linking.likeness(now, reference).argmax(1) == torch.arange(len(now))).float().mean())
 
 
-def test_noisy_rounds_are_averaged_and_of_drifting_ones_the_latest_counts_most(rng: torch.Generator) -> None:
+def test_noisy_rounds_are_averaged(rng: torch.Generator) -> None:
     now, *noisy = drifting(rng, 9, drift=0.0, noise=2.2)
     decay = linking.best_decay(noisy)
     assert decay >= 0.75
@@ -163,7 +163,7 @@ def evaluated(evaluator: Evaluator, out: Path) -> AttackScores:
     return found
 
 
-def test_a_style_is_linked_to_its_client_s_style_of_the_first_round(fitted: Fitted, tmp_path: Path) -> None:
+def test_a_style_is_linked_to_the_first_round_s(fitted: Fitted, tmp_path: Path) -> None:
     evaluator = fitted.evaluator()
     target = evaluator.series("style_statistics")
     assert {artifact.round for artifact in target.earlier.values()} == {0}
@@ -179,7 +179,7 @@ def test_a_style_is_linked_to_its_client_s_style_of_the_first_round(fitted: Fitt
     assert found.positive() == found.undefended
 
 
-def test_the_positive_control_is_without_the_defense_in_both_rounds(tiny: Dataset, tmp_path: Path) -> None:
+def test_the_positive_control_is_undefended(tiny: Dataset, tmp_path: Path) -> None:
     """The defended styles of the first round would link nobody."""
     found = evaluated(
         fit(tiny, clients=6, settings={"rounds": "2"}, defense="gaussian:epsilon=0.05").evaluator(), tmp_path
@@ -188,7 +188,7 @@ def test_the_positive_control_is_without_the_defense_in_both_rounds(tiny: Datase
     assert mean(found.by_size[None], "attack") < 0.6 < mean(found.undefended, "attack")
 
 
-def test_a_style_that_crossed_once_is_linked_to_nothing(tiny: Dataset, tmp_path: Path) -> None:
+def test_a_style_that_crossed_once_has_no_link(tiny: Dataset, tmp_path: Path) -> None:
     once = fit(tiny, clients=6)
     found = evaluated(once.evaluator(), tmp_path)
     assert found.not_applicable == "no style statistics of the same clients crossed in two rounds that are kept"

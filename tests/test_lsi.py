@@ -59,7 +59,7 @@ def of(message: Message, kind: type[Artifact]) -> Any:
 # The protocol
 
 
-def test_the_five_stages_cross_in_order_and_nothing_else_does() -> None:
+def test_the_five_stages_cross_in_order() -> None:
     _, transcript, log = run(lsi())
     assert crossings(transcript) == [
         (0, "pretrain", "model_state", False),
@@ -88,7 +88,7 @@ def test_the_five_stages_cross_in_order_and_nothing_else_does() -> None:
     }
 
 
-def test_what_crosses_is_whole_a_head_with_its_statistics_and_an_importance_per_parameter() -> None:
+def test_heads_and_importances_cross_whole() -> None:
     _, transcript, _ = run(lsi())
     mine = {i: r.kind for i, r in enumerate(transcript.records) if "client-1" in (r.sender, r.receiver)}
     kept = {kind: transcript.kept.get(i) for i, kind in mine.items()}
@@ -156,7 +156,7 @@ def pretrained(**settings: Any) -> tuple[Any, dict[str, Tensor], dict[str, Tenso
 
 
 @pytest.mark.parametrize("where", ["local", "global"])
-def test_round_one_goes_on_from_stage_one_or_from_the_global_model(where: str) -> None:
+def test_round_one_starts_where_asked(where: str) -> None:
     client, start, after = pretrained(stage4_start=where)
     sent = of(client.fit([]), ModelState).state
     expected = after if where == "local" else start
@@ -165,7 +165,7 @@ def test_round_one_goes_on_from_stage_one_or_from_the_global_model(where: str) -
     assert any(not torch.allclose(start[name], after[name]) for name, _ in client.model.named_parameters())
 
 
-def test_all_clients_begin_in_one_model_or_each_with_a_latent_of_its_own() -> None:
+def test_stage_one_starts_in_common_or_apart() -> None:
     for start, alike in (("common", True), ("own", False)):
         heads = []
         for i in range(2):
@@ -177,7 +177,7 @@ def test_all_clients_begin_in_one_model_or_each_with_a_latent_of_its_own() -> No
 
 
 @pytest.mark.parametrize(("distance", "scale"), [("mean", 1.0), ("sum", 5.0)])
-def test_the_loss_is_eq_16_with_d_prime_from_all_clients(distance: str, scale: float) -> None:
+def test_the_loss_is_eq_16(distance: str, scale: float) -> None:
     method = lsi(invariance=0.7, invariance_distance=distance)
     client = method.client(federation(), held("client-1"), seeded(1))
     batch: Any = import_module("fdgpriv.methods._federation").Batch(
@@ -200,7 +200,7 @@ def test_the_loss_is_eq_16_with_d_prime_from_all_clients(distance: str, scale: f
     assert set(seen) == {0, 1, 2}
 
 
-def test_the_translator_is_frozen_while_the_client_trains() -> None:
+def test_the_translator_is_frozen_in_training() -> None:
     method = lsi()
     client = method.client(federation(), held(), seeded(1))
     built: Any = import_module("fdgpriv.methods._translator").Translator(5, 3, method.translator_settings, seeded(2))
@@ -243,7 +243,7 @@ def answers_to(ask: Request, method: Any) -> Answers:
 
 
 @pytest.mark.parametrize(("aggregation", "expected"), [("importance", 2.5), ("literal", 1.25), ("mean", 37 / 18)])
-def test_eq_18_as_resolved_as_printed_and_without_importance(aggregation: str, expected: float) -> None:
+def test_eq_18_resolved_printed_and_without_importance(aggregation: str, expected: float) -> None:
     """The numbers are worked out by hand for two clients; the third one here has no importance. The mean is by 5, 6, 7."""
     method = lsi(rounds=1, aggregation=aggregation, select="last", invariance=0.0)
     model = method.model(federation(), seeded(3))
@@ -266,7 +266,7 @@ def test_eq_18_as_resolved_as_printed_and_without_importance(aggregation: str, e
 
 @pytest.mark.parametrize("defense", ["none", "sparsify"])
 @pytest.mark.parametrize("aggregation", ["importance", "literal"])
-def test_clients_who_divide_give_the_server_s_average(aggregation: str, defense: str) -> None:
+def test_clients_who_divide_give_the_same_average(aggregation: str, defense: str) -> None:
     """Under a defense, too, which changes the importances that are summed."""
     server, clients = (
         run(lsi(normaliser=who, aggregation=aggregation, rounds=1), defense=defense).state
@@ -296,7 +296,7 @@ def test_the_round_best_in_validation_is_returned() -> None:
     assert float(best.model().weight.detach()) == 3  # of equals, the one trained longer
 
 
-def test_evaluation_changes_no_statistics_and_tells_the_share_of_hits() -> None:
+def test_validation_changes_no_statistics() -> None:
     """The released code never evaluates in evaluation mode: its statistics absorb the data it is tested on."""
     client, _, after = pretrained()
     (told,) = client.validate([ModelState(client=SERVER, round=1, state=after)])
@@ -349,9 +349,7 @@ def test_the_log_says_how_well_each_stage_worked() -> None:
         assert 1 <= median_low(each) <= 3
 
 
-def test_the_log_is_kept_beside_the_transcript_and_in_the_results_and_its_shortfall_is_said(
-    tiny: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_log_is_in_the_results(tiny: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     short = "inversion_steps=2,translator_steps=2,recalibrate_bn=false,select=last"
     config = AuditConfig(
         methods=(f"lsi:{short}",), targets=("blend",), preset="quick", clients=3, attacks=("none",)
@@ -369,7 +367,7 @@ def test_the_log_is_kept_beside_the_transcript_and_in_the_results_and_its_shortf
 
 @pytest.mark.parametrize("n", [1, 2, 9])
 @pytest.mark.parametrize("settings", [{}, {"recalibrate_bn": True}, {"importance_per": "sample"}])
-def test_a_client_with_few_images_or_one_class_takes_part_with_all_of_them(n: int, settings: Mapping[str, Any]) -> None:
+def test_clients_with_few_images_take_part(n: int, settings: Mapping[str, Any]) -> None:
     """Batches of 4: 1 image, which no BatchNorm counts; fewer than a batch; one batch and two, each with one left over."""
     world, method = federation(2), lsi(**settings)
     ran = run_on(method, world, {"client-0": held("client-0", n, labels=(1,) * n), "client-1": held("client-1", 6)})
@@ -382,7 +380,7 @@ def test_a_client_with_few_images_or_one_class_takes_part_with_all_of_them(n: in
     assert [int(counter) for counter in counters] == [2 * max(1, n // 4) * (n > 1)]
 
 
-def test_one_client_alone_and_clients_that_hold_nothing_out_work() -> None:
+def test_one_client_without_held_out_images_works() -> None:
     ran = run(lsi(), clients=1, out=0)
     assert finite(ran.state)
     assert "validation_metrics" not in {record.kind for record in ran.transcript.records}
@@ -415,7 +413,7 @@ def test_every_choice_trains(name: str, choice: str) -> None:
     run(lsi(**settings, rounds=1))
 
 
-def test_the_released_code_s_values_fill_what_is_not_set() -> None:
+def test_the_released_values_fill_what_is_not_set() -> None:
     method = lsi(code_compat=True, out_act="none", bn_weight=0.5, hidden=8)
     assert (method.bn_weight, method.norm_weight, method.invariance) == (0.5, 0.001, 10.0)
     assert (method.inversion_mode, method.inversion_start, method.penalty_mix) == ("train", "carried", "released")
@@ -426,7 +424,7 @@ def test_the_released_code_s_values_fill_what_is_not_set() -> None:
     assert (method.invariance_distance, method.head_weight, method.importance_statistics) == ("mean", 0.1, "running")
 
 
-def test_the_released_code_s_values_replace_those_of_the_preset_paper() -> None:
+def test_the_released_values_replace_the_preset_s() -> None:
     paper: Any = AuditConfig(methods=("lsi",), preset="paper").method("lsi")
     released: Any = AuditConfig(methods=("lsi",), preset="paper").method("lsi:code_compat=true,dropout=all")
     names = ("inversion_labels", "dropout", "head_weight", "importance_output", "image_changes")
@@ -452,7 +450,7 @@ def test_settings_that_do_not_go_together_are_refused(settings: Mapping[str, str
 
 
 @pytest.mark.parametrize("buffers", ["keep_local", "freeze"])
-def test_statistics_can_be_kept_back_or_frozen_the_head_s_too(buffers: str) -> None:
+def test_all_statistics_can_be_kept_back_or_frozen(buffers: str) -> None:
     ran = run(lsi(buffers=buffers))
     states = crossed(ran.transcript, ModelState)
     if buffers == "keep_local":
@@ -462,7 +460,7 @@ def test_statistics_can_be_kept_back_or_frozen_the_head_s_too(buffers: str) -> N
     assert int(ran.state["head.norm.num_batches_tracked"]) == 0
 
 
-def test_the_backbone_s_statistics_can_be_frozen_alone() -> None:
+def test_backbone_statistics_can_be_frozen_alone() -> None:
     ran = run(lsi(buffers="freeze_backbone"))
     moved = {name: int(tensor) for name, tensor in ran.state.items() if name.endswith("num_batches_tracked")}
     assert moved.pop("head.norm.num_batches_tracked") > 0
@@ -470,7 +468,7 @@ def test_the_backbone_s_statistics_can_be_frozen_alone() -> None:
     assert set(moved.values()) == {0}
 
 
-def test_importance_and_invariance_off_leave_local_sgd_and_the_plain_mean() -> None:
+def test_all_off_is_local_sgd_and_the_plain_mean() -> None:
     method = lsi(aggregation="mean", invariance=0.0, weights="uniform", select="last", rounds=1)
     model, transcript, _ = run(method)
     sent = [a for r, a in transcript.of_kind("model_state") if r.verb == "fit" and isinstance(a, ModelState)]

@@ -73,7 +73,7 @@ ALEXNET = "alexnet-owt-7be5be79.pth"
 
 
 @pytest.mark.slow
-def test_the_latent_of_alexnet_is_its_second_fully_connected_layer(tmp_path: Path) -> None:
+def test_the_latent_of_alexnet_is_its_second_layer(tmp_path: Path) -> None:
     """Against torchvision's own network with dropout off; where p is not 4,096, against its first layer."""
     published = torchvision.models.alexnet().eval()
     torch.save(published.state_dict(), tmp_path / ALEXNET)
@@ -91,7 +91,7 @@ def test_the_latent_of_alexnet_is_its_second_fully_connected_layer(tmp_path: Pat
             assert count(model.project) == 4096 * latent_dim + latent_dim
 
 
-def test_fully_connected_layers_that_are_not_in_the_file_are_named(tmp_path: Path) -> None:
+def test_missing_fully_connected_layers_are_named(tmp_path: Path) -> None:
     with torch.device("meta"):
         shapes = {name: t.shape for name, t in torchvision.models.alexnet().state_dict().items()}
     state = {name: torch.zeros(1).expand(shape) for name, shape in shapes.items() if name != "classifier.4.bias"}
@@ -104,7 +104,7 @@ def test_fully_connected_layers_that_are_not_in_the_file_are_named(tmp_path: Pat
 # The head
 
 
-def test_the_head_normalises_without_an_affine_part_then_maps_linearly() -> None:
+def test_the_head_normalises_then_maps_linearly() -> None:
     head, latents = used_head(), torch.randn(6, 4, generator=seeded(2))
     head.eval()
     rows = (latents - head.norm.running_mean) / (head.norm.running_var + 1e-5).sqrt()
@@ -112,7 +112,7 @@ def test_the_head_normalises_without_an_affine_part_then_maps_linearly() -> None
     assert [name for name, _ in head.norm.named_parameters()] == []
 
 
-def test_a_batch_of_one_is_normalised_by_the_running_statistics_and_leaves_them() -> None:
+def test_a_batch_of_one_leaves_the_statistics() -> None:
     head, latent = used_head().train(), torch.randn(1, 4, generator=seeded(2))
     before = {name: tensor.clone() for name, tensor in head.state_dict().items()}
     trained = head(latent)
@@ -144,7 +144,7 @@ def test_the_loss_is_eq_7_batch_by_batch(distance: str) -> None:
     assert float(found.detach()) == pytest.approx(expected, rel=1e-4)
 
 
-def test_inversion_leaves_the_head_as_it_was_bit_by_bit_and_meets_the_classes() -> None:
+def test_inversion_leaves_the_head_as_it_was() -> None:
     head = used_head()
     before = {name: tensor.clone() for name, tensor in head.state_dict().items()}
     latents = started(how(inversion_steps=200))
@@ -155,7 +155,7 @@ def test_inversion_leaves_the_head_as_it_was_bit_by_bit_and_meets_the_classes() 
 
 
 @pytest.mark.parametrize("distance", ["squared", "norm"])
-def test_all_batches_of_all_clients_advance_together_as_they_would_one_by_one(distance: str) -> None:
+def test_batches_inverted_together_are_as_one_by_one(distance: str) -> None:
     """The slow way: each batch alone, through the module itself, down the gradient of Eq. 7 as another test has it."""
     made = how(inversion_distance=distance, inversion_steps=20)
     heads = [used_head(seed=0), used_head(seed=1)]
@@ -176,7 +176,7 @@ def test_all_batches_of_all_clients_advance_together_as_they_would_one_by_one(di
             torch.testing.assert_close(alone, together.value[c, s], atol=1e-5, rtol=1e-4)
 
 
-def test_how_far_each_clients_latents_are_from_its_own_head_is_told() -> None:
+def test_each_client_s_inversion_loss_is_its_own() -> None:
     heads = [used_head(seed=0), used_head(seed=1)]
     made = how(inversion_steps=2)
     starts = torch.randn(2, 3, 5, 4, generator=seeded(0))
@@ -187,7 +187,7 @@ def test_how_far_each_clients_latents_are_from_its_own_head_is_told() -> None:
     assert float((both[0] - both[1]).abs()) > 1e-3
 
 
-def test_in_train_mode_the_statistics_follow_the_latents_though_these_stand_still() -> None:
+def test_in_train_mode_statistics_follow_the_latents() -> None:
     """L_bn of the released code falls from 137 to 0.7 in 100 forwards of latents that are not optimised."""
     far = used_head(p=64)
     far.norm.running_mean.add_(10)
@@ -236,7 +236,7 @@ def training(heads: list[Any] | None = None, **changes: Any) -> tuple[Any, Any, 
 
 
 @pytest.mark.parametrize(("activation", "bounded"), [("tanh", True), ("none", False)])
-def test_the_translator_keeps_shapes_and_with_tanh_stays_within_one(activation: str, bounded: bool) -> None:
+def test_the_translator_keeps_shapes(activation: str, bounded: bool) -> None:
     g, d, _ = pair(out_act=activation)
     place = torch.tensor([0, 1, 2, 0, 1])
     made = g(40 * torch.randn(5, 4, generator=seeded(0)) + torch.arange(5.0)[:, None], place, place.flip(0))
@@ -260,7 +260,7 @@ class LinearCritic(nn.Module):
 
 
 @pytest.mark.parametrize("length", [1.0, 3.0])
-def test_the_gradient_penalty_of_a_linear_discriminator_is_known(length: float) -> None:
+def test_the_gradient_penalty_of_a_linear_critic(length: float) -> None:
     w = torch.tensor([0.6, 0.0, -0.8, 0.0]) * length
     real, made = (torch.randn(5, 4, generator=seeded(i)) for i in range(2))
     found = {
@@ -272,7 +272,7 @@ def test_the_gradient_penalty_of_a_linear_discriminator_is_known(length: float) 
 
 
 @pytest.mark.parametrize("adversarial", ["wgan_gp", "log"])
-def test_the_losses_are_eq_13_and_14_with_dirt_s_weights(adversarial: str) -> None:
+def test_the_losses_are_eq_13_and_14(adversarial: str) -> None:
     heads = [used_head(seed=i).eval() for i in range(3)]
     weights = {"head_weight": 0.1, "rec_weight": 7.0, "cls_weight": 2.0, "gp_weight": 4.0}
     g, d, made = training(heads, adversarial=adversarial, **weights)
@@ -308,7 +308,7 @@ def entropy(logits: Tensor, classes: Tensor) -> float:
     return -statistics.fmean(float(rows[i, c]) for i, c in enumerate(classes.tolist()))
 
 
-def test_a_minibatch_is_of_one_class_across_clients_and_d_prime_is_drawn_or_permuted() -> None:
+def test_a_minibatch_is_of_one_class_across_clients() -> None:
     classes, clients, same = set(), set(), 0
     _, _, single = training()
     for _ in range(40):
@@ -325,7 +325,7 @@ def test_a_minibatch_is_of_one_class_across_clients_and_d_prime_is_drawn_or_perm
     assert sorted(source.tolist()) == sorted(target.tolist())
 
 
-def test_training_moves_latents_to_the_other_client_and_draws_from_its_generator_only() -> None:
+def test_training_moves_latents_to_the_other_client() -> None:
     before = torch.random.get_rng_state()
     quick = {"rec_weight": 1.0, "critic_steps": 1, "cls_weight": 3.0}
     g, _, made = training(hidden=32, translator_steps=150, translator_batch=32, translator_lr=5e-3, **quick)
@@ -340,7 +340,7 @@ def test_training_moves_latents_to_the_other_client_and_draws_from_its_generator
     assert moved[2] - moved[0] > 3
 
 
-def test_what_a_translator_keeps_is_counted_latent_by_latent() -> None:
+def test_translator_quality_is_a_loop_over_latents() -> None:
     quality: Any = import_module("fdgpriv.methods._translator_quality")
     heads = [used_head(seed=i).eval() for i in range(3)]
     latents, labels = torch.randn(24, 4, generator=seeded(1)), torch.randint(3, (24,), generator=seeded(2))
@@ -370,7 +370,7 @@ def test_what_a_translator_keeps_is_counted_latent_by_latent() -> None:
     assert set(alone) == {"identity_error"}
 
 
-def test_the_head_term_makes_a_translator_keep_classes() -> None:
+def test_the_head_term_keeps_classes() -> None:
     """Three heads drawn apart: 16 numbers leave room for a latent that all of them put into its class.
 
     The weight is each client's, so that three of 0.1 are too little: translations stay realistic and reversible, and change
@@ -435,7 +435,7 @@ def named(*values: float) -> dict[str, Tensor]:
     return {"w": torch.tensor(values, dtype=torch.float32)}
 
 
-def test_weights_sum_to_one_and_the_average_is_convex_and_knows_no_scale() -> None:
+def test_the_weighted_average_is_convex() -> None:
     rng = seeded(0)
     states = [{"w": torch.randn(200, generator=rng)} for _ in range(3)]
     weights = [{"w": torch.rand(200, generator=rng) ** 8} for _ in range(3)]
@@ -457,7 +457,7 @@ def test_weights_sum_to_one_and_the_average_is_convex_and_knows_no_scale() -> No
 
 
 @pytest.mark.parametrize("size", [4, 5, 16])
-def test_fresh_statistics_are_of_one_pass_of_the_images_and_the_model_keeps_its_own(size: int) -> None:
+def test_fresh_statistics_are_of_one_pass(size: int) -> None:
     """11 images in batches of at least `size`: every second one, then the others; all; all."""
     model = classifier.LatentClassifier(network(seeded(0)), 5, 3, seeded(1)).train()
     model(torch.rand(4, 3, 6, 6, generator=seeded(3)))
@@ -501,7 +501,7 @@ def test_one_image_gives_no_fresh_statistics() -> None:
         ({"buffers": "freeze_backbone"}, False),
     ],
 )
-def test_importances_are_taken_under_the_statistics_that_were_asked_for(settings: Any, fresh: bool) -> None:
+def test_importances_are_under_the_chosen_statistics(settings: Any, fresh: bool) -> None:
     """Against a loop over images with a network whose statistics are set by hand."""
     method = part.LSI(latent_dim=5, batch_size=4, importance_per="sample", **settings)
     model = classifier.LatentClassifier(network(seeded(0)), 5, 3, seeded(1))
@@ -518,7 +518,7 @@ def test_importances_are_taken_under_the_statistics_that_were_asked_for(settings
         torch.testing.assert_close(found[name], torch.stack(slopes).mean(0), atol=1e-5, rtol=1e-4)
 
 
-def test_the_effective_number_of_clients_is_that_of_the_median_parameter() -> None:
+def test_the_effective_number_of_clients_is_a_median() -> None:
     weights = [{"a": torch.tensor([1.0, 1.0]), "b": torch.tensor([[3.0], [0.0], [1.0]])} for _ in range(2)]
     weights[1] = {"a": torch.tensor([1.0, 0.0]), "b": torch.tensor([[1.0], [0.0], [3.0]])}
     each = []
@@ -531,7 +531,7 @@ def test_the_effective_number_of_clients_is_that_of_the_median_parameter() -> No
     assert importance.effective_clients([weights[0]] * 5) == pytest.approx(5)
 
 
-def test_statistics_are_averaged_by_size_and_counters_are_the_largest() -> None:
+def test_statistics_are_averaged_by_size() -> None:
     def state(mean: float, counter: int) -> dict[str, Tensor]:
         return {
             "n.running_mean": torch.tensor([float(mean)]),
@@ -548,7 +548,7 @@ def test_statistics_are_averaged_by_size_and_counters_are_the_largest() -> None:
     assert alike["n.running_mean"].tolist() == [3.0]
 
 
-def test_recalibration_gives_the_mean_over_batches_of_their_moments_and_nothing_else_changes() -> None:
+def test_recalibration_is_the_mean_of_batch_moments() -> None:
     model = classifier.LatentClassifier(network(seeded(0)), 5, 3, seeded(1))
     parameters = {name: tensor.clone() for name, tensor in model.named_parameters()}
     images = torch.rand(8, 3, 6, 6, generator=seeded(2))

@@ -23,7 +23,7 @@ def test_the_regression_is_scikit_learn_s(rng: torch.Generator) -> None:
     np.testing.assert_allclose(_regression(inputs, targets, 0.3)(inputs[:4]).numpy(), plain, atol=1e-5)
 
 
-def test_each_domain_has_a_regression_and_a_mean_of_its_own(rng: torch.Generator) -> None:
+def test_each_domain_has_its_regression(rng: torch.Generator) -> None:
     """The same deviation of an artifact means the opposite in the two domains."""
     domains = torch.arange(80) % 2
     own = torch.randn(80, 6, generator=rng)
@@ -43,7 +43,7 @@ def test_rounds_are_evenly_spaced_and_the_last_is_read(evaluator: Evaluator) -> 
     assert one.adversary.view_read.rounds == {0, 1}
 
 
-def test_what_an_image_looks_like_is_read_from_its_style_and_from_no_other(evaluator: Evaluator) -> None:
+def test_an_image_is_read_from_its_style(evaluator: Evaluator) -> None:
     """One image: nearer than the mean of its domain by a twentieth; another client's style, or a random one, tells nothing."""
     attack = MeanImageRegression(simulations=30)
     asked = evaluator.adversaries(evaluator.series(STYLES), threat("server"), (1, None), attack.task)
@@ -55,7 +55,7 @@ def test_what_an_image_looks_like_is_read_from_its_style_and_from_no_other(evalu
     assert mean(whole, "attack") < 1.02 * mean(whole, "domain_mean")  # never worse than a blind guess
 
 
-def test_artifacts_without_information_give_the_domain_s_mean(rng: torch.Generator) -> None:
+def test_empty_artifacts_give_the_domain_s_mean(rng: torch.Generator) -> None:
     domains, centers = torch.arange(200) % 2, torch.rand(2, 9, generator=rng)
     means = centers[domains] + 0.1 * torch.randn(200, 9, generator=rng)
     noise = torch.randn(200, 12, generator=rng) + 20 * domains[:, None]

@@ -53,7 +53,7 @@ def test_each_of_two_clients_is_detected_and_no_other(pardon: Fitted) -> None:
     assert found["presence_lead_2"] == pytest.approx(found["presence_2"] - found["absent_2"])
 
 
-def test_presence_of_a_constant_style_and_of_one_client_s(pardon: Fitted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_presence_of_constant_and_single_styles(pardon: Fitted, monkeypatch: pytest.MonkeyPatch) -> None:
     blending(monkeypatch, lambda rows: torch.zeros(rows.shape[1]))
     found = presence(pardon.evaluator())
     plain = {name: value for name, value in found.items() if not name.endswith(("low", "high", "_n"))}
@@ -101,7 +101,7 @@ def test_the_translator_on_the_wire_is_measured(lsi: Fitted) -> None:
     assert min(found[f"{name}_error"] for name in ("translated", "untranslated", "elsewhere")) > 0
 
 
-def test_nothing_is_measured_where_nothing_of_the_kind_crossed(pardon: Fitted, lsi: Fitted) -> None:
+def test_nothing_is_measured_where_nothing_crossed(pardon: Fitted, lsi: Fitted) -> None:
     assert presence(lsi.evaluator()) == {}
     assert translation(pardon.evaluator()) == {}
     apart = {name: torch.tensor([i]) for i, name in enumerate(pardon.population.domain_of)}

@@ -45,7 +45,7 @@ shadows: Any = import_module("fdgpriv.attacks._shadow_models")
 # Formulas
 
 
-def test_log_odds_are_those_of_the_label_against_all_others(rng: torch.Generator) -> None:
+def test_log_odds_are_of_label_against_others(rng: torch.Generator) -> None:
     logits, labels = torch.randn(2, 5, CLASSES, generator=rng), torch.tensor([0, 1, 2, 3, 0])
     p = logits.double().softmax(-1)
     for model in range(2):
@@ -68,7 +68,7 @@ def test_offline_lira_is_the_normal_distribution_s(rng: torch.Generator, count: 
         assert scipy.stats.norm.cdf(float(z[i])) == pytest.approx(expected)
 
 
-def test_online_lira_is_the_ratio_of_two_normal_densities(rng: torch.Generator) -> None:
+def test_online_lira_is_a_ratio_of_densities(rng: torch.Generator) -> None:
     count, phi = 128, torch.randn(5, generator=rng).double()
     told = torch.randn(count, 5, generator=rng).double()
     saw = torch.arange(count)[:, None].expand(count, 5) % 2 == 0
@@ -82,7 +82,7 @@ def test_online_lira_is_the_ratio_of_two_normal_densities(rng: torch.Generator) 
         assert float(found[i]) == pytest.approx(expected)
 
 
-def test_online_lira_borrows_what_seeing_adds_where_a_candidate_was_seen_once(rng: torch.Generator) -> None:
+def test_online_lira_borrows_across_candidates(rng: torch.Generator) -> None:
     told = torch.randn(8, 8, generator=rng).double() / 10
     saw = torch.eye(8, dtype=torch.bool)
     told = told + 5 * saw
@@ -108,7 +108,7 @@ def truth_of(members: Tensor) -> GroundTruth:
     return truth(members=members, membership_candidates=torch.arange(len(members)) + 1)
 
 
-def test_auc_is_sklearn_s_with_ties_for_candidates_and_for_the_pool(rng: torch.Generator) -> None:
+def test_auc_is_sklearn_s_with_ties(rng: torch.Generator) -> None:
     members = torch.rand(40, generator=rng) < 0.3
     scores = torch.randint(6, (40,), generator=rng) + 2.0 * members
     expected = roc_auc_score(members.numpy(), scores.numpy())
@@ -118,7 +118,7 @@ def test_auc_is_sklearn_s_with_ties_for_candidates_and_for_the_pool(rng: torch.G
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.05])
-def test_hits_at_few_false_accusations_are_those_of_the_roc_curve(rng: torch.Generator, rate: float) -> None:
+def test_tpr_at_low_fpr_is_the_roc_curve_s(rng: torch.Generator, rate: float) -> None:
     members, others = torch.randint(60, (200,), generator=rng) + 20, torch.randint(60, (700,), generator=rng)
     found = members_task.tpr_at_fpr(members.double(), others.double(), rate, len(others))
     labels = [1] * len(members) + [0] * len(others)
@@ -128,7 +128,7 @@ def test_hits_at_few_false_accusations_are_those_of_the_roc_curve(rng: torch.Gen
     assert found.ci95 == pytest.approx((exact.low, exact.high))
 
 
-def test_a_rate_below_three_false_accusations_is_refused() -> None:
+def test_too_few_non_members_give_no_rate() -> None:
     """None of 299 says nothing of 1 %."""
     members = torch.ones(5)
     refused = members_task.tpr_at_fpr(members, torch.zeros(600), 0.01, 299)
@@ -154,7 +154,7 @@ def test_a_rate_below_three_false_accusations_is_refused() -> None:
     ("norm", "settings", "size"),
     [(True, {}, 1), (True, {"buffers": "freeze", "momentum": 0.0}, 11), (True, {}, 11), (False, {}, 11)],
 )
-def test_shadows_trained_together_are_those_trained_one_by_one(norm: bool, settings: dict[str, Any], size: int) -> None:
+def test_joint_shadows_are_as_trained_one_by_one(norm: bool, settings: dict[str, Any], size: int) -> None:
     """Batches, augmentation, momentum, weight decay, BatchNorm's own and running statistics, counters."""
     data = populate(confetti(40, 2), "domain-0", "single", 1, 0).clients["client-00"]
     data = dataclasses.replace(data, flip=True, translate=0.2)
@@ -256,7 +256,7 @@ def test_what_a_client_learned_by_heart_is_found(memorised: Evaluator, settings:
         assert p <= LEVEL
 
 
-def test_online_shadows_tell_which_image_a_client_trained_on(shared: Evaluator) -> None:
+def test_online_shadows_find_members(shared: Evaluator) -> None:
     """Of images that all were there in earlier rounds, or were not; for shadows that saw them or did not."""
     (adversary_trials,) = sittings_of(shared, "model_state", "server", (1,))
     items = [dataclasses.replace(item, by_role={"attack": item.by_role["attack"]}) for item in adversary_trials.trials]
@@ -267,14 +267,14 @@ def test_online_shadows_tell_which_image_a_client_trained_on(shared: Evaluator) 
 
 
 @pytest.mark.parametrize("control", ["noise", "other_client", "other_domain"])
-def test_nothing_is_found_in_noise_or_in_the_training_of_another(memorised: Evaluator, control: str) -> None:
+def test_nothing_is_found_in_noise_or_others(memorised: Evaluator, control: str) -> None:
     found = interval(scores_of(memorised, "model_state", "server", (None,), attack_of(shadows=6), control)[None])
     assert found[0] <= 0.5
     assert abs(sum(found) / 2 - 0.5) < 0.1
 
 
 @pytest.mark.parametrize("role", ["server", "client", "third_party"])
-def test_the_shared_model_tells_everybody_who_took_part(shared: Evaluator, role: str) -> None:
+def test_the_shared_model_reveals_participants(shared: Evaluator, role: str) -> None:
     scores = scores_of(shared, "global_model", role, (None,), attack_of(shadows=6))
     assert np.mean(scores[None].headline["attack"]) > 0.8
     for name in ("other_client", "other_domain"):
@@ -282,7 +282,7 @@ def test_the_shared_model_tells_everybody_who_took_part(shared: Evaluator, role:
     assert "random_style" not in scores[None].headline  # it would be drawn around the very model
 
 
-def test_of_the_shared_model_strangers_are_asked_about_not_other_models(shared: Evaluator) -> None:
+def test_shared_models_are_controlled_by_strangers(shared: Evaluator) -> None:
     """The artifact is one for all: what stands in for another client is people who never took part."""
     population = shared.population
     subject = shared.series("global_model")
@@ -312,7 +312,7 @@ def test_of_the_shared_model_strangers_are_asked_about_not_other_models(shared: 
                 assert torch.equal(ask.truth.membership_candidates, ask.observation.membership_candidates)
 
 
-def test_all_candidates_of_an_artifact_are_asked_about_once_and_those_of_others_each_time(rng: torch.Generator) -> None:
+def test_candidates_are_asked_about_once(rng: torch.Generator) -> None:
     table, asked = torch.randn(6, 3, generator=rng), []
 
     def ask(some: torch.Tensor) -> torch.Tensor:
@@ -330,7 +330,7 @@ def test_all_candidates_of_an_artifact_are_asked_about_once_and_those_of_others_
     assert asked == [[1, 3, 5], [1, 3, 5], [2], [2, 0]]
 
 
-def test_what_one_adversary_heard_of_the_shared_model_the_next_is_not_told_otherwise(
+def test_adversaries_agree_on_the_shared_model(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """All three adversaries ask the same model; each says bit for bit what it says alone, and asks for nothing twice."""
@@ -401,7 +401,7 @@ def test_online_shadows_of_the_shared_model_are_refused(shared: Evaluator) -> No
     assert of_one.refused(threat("client")) is not None
 
 
-def test_a_model_that_was_sent_before_any_training_is_no_target() -> None:
+def test_an_untrained_model_is_no_target() -> None:
     population = populate(confetti(40, 3), "domain-0", "single", 2, 0)
     federation, none = federation_of(list(population.clients), norm=False), Defense.named("none")()
     method = method_of(rounds=1, local_epochs=1)
@@ -411,7 +411,7 @@ def test_a_model_that_was_sent_before_any_training_is_no_target() -> None:
     assert "global_model" not in evaluator.artifact_series
 
 
-def test_hits_at_few_false_accusations_stand_beside_the_verdict(memorised: Evaluator) -> None:
+def test_tpr_at_low_fpr_is_reported(memorised: Evaluator) -> None:
     attack = attack_of(statistic="loss")
     scores = scores_of(memorised, "model_state", "server", (1, None), attack)
     stored = attack_scores(

@@ -29,7 +29,7 @@ def by_client(pool: CandidatePool, client: str) -> dict[str, dict[str, set[int]]
     }
 
 
-def test_beside_few_images_stand_few_others_of_all_clients(digits: Dataset) -> None:
+def test_few_images_have_few_other_candidates(digits: Dataset) -> None:
     population = populate(digits, TARGET, "single", 12, 0)
     pool = CandidatePool(population, tuple(population.clients))
     client = pool.names[0]
@@ -50,7 +50,7 @@ def test_beside_few_images_stand_few_others_of_all_clients(digits: Dataset) -> N
         assert len(seen) > NON_MEMBERS  # other artifacts stand among others
 
 
-def test_of_a_client_all_other_images_of_its_domain_are_non_members_of_all_clients_what_nobody_trained_on(
+def test_non_members_of_one_and_of_all_clients(
     digits: Dataset,
 ) -> None:
     population = populate(digits, TARGET, "single", 12, 0)
@@ -67,9 +67,7 @@ def test_of_a_client_all_other_images_of_its_domain_are_non_members_of_all_clien
     assert set(of_all[~members].tolist()) == held_out
 
 
-def test_of_many_other_clients_images_the_first_of_each_are_asked_about(
-    digits: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_images_of_others_are_candidates(digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     population = populate(digits, TARGET, "single", 12, 0)
     pool = CandidatePool(population, tuple(population.clients))
     client = pool.names[0]
@@ -92,7 +90,7 @@ def test_a_candidate_s_name_says_where_its_image_is(digits: Dataset) -> None:
         assert int(pool.trained_by(torch.tensor([place]))) == (pool.names.index(client) if use == "train" else -1)
 
 
-def test_neither_the_order_nor_the_index_of_a_candidate_tells_whether_it_is_a_member(digits: Dataset) -> None:
+def test_order_and_index_reveal_no_member(digits: Dataset) -> None:
     population = populate(digits, TARGET, "single", 12, 0)
     pool = CandidatePool(population, tuple(population.clients))
     places, shares = [], []
@@ -107,7 +105,7 @@ def test_neither_the_order_nor_the_index_of_a_candidate_tells_whether_it_is_a_me
         assert stats.kstest(found, "uniform").pvalue > 1e-4
 
 
-def test_more_single_images_are_asked_about_where_that_is_cheap(fitted: Fitted) -> None:
+def test_cheap_artifacts_have_more_single_images(fitted: Fitted) -> None:
     def singles(kind: str, task: Task) -> set[int]:
         evaluator = fitted.evaluator()
         found: dict[str, int] = {}
@@ -121,7 +119,7 @@ def test_more_single_images_are_asked_about_where_that_is_cheap(fitted: Fitted) 
     assert singles(StyleStatistics.kind, Members()) == {MANY_SINGLES * usual}
 
 
-def test_the_true_image_is_anywhere_in_a_line_up_that_has_all_others_where_they_are_few(tiny: Dataset) -> None:
+def test_the_true_image_is_anywhere_in_a_line_up(tiny: Dataset) -> None:
     """Two clients to a domain: the other's images, each time all of them, and each place as often."""
     population = populate(shortened(tiny, 20), TARGET, "single", 6, 0)
     names = tuple(population.clients)
@@ -138,7 +136,7 @@ def test_the_true_image_is_anywhere_in_a_line_up_that_has_all_others_where_they_
     assert stats.chisquare(np.bincount(places, minlength=count)).pvalue > 1e-4
 
 
-def test_without_another_client_of_the_domain_others_of_its_own_images_stand_in_a_line_up(tiny: Dataset) -> None:
+def test_a_lone_client_s_line_up_has_its_own_images(tiny: Dataset) -> None:
     population = populate(tiny, TARGET, "single", 3, 0)
     names = tuple(population.clients)
     pool, client, rng = CandidatePool(population, names), names[1], torch.Generator().manual_seed(0)

@@ -58,7 +58,7 @@ def test_freed_memory_goes_back_to_the_system() -> None:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps it")
-def test_much_freed_memory_goes_back_and_little_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_much_freed_memory_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     library = ctypes.CDLL(None)
     if not hasattr(library, "mallinfo2"):
         pytest.skip("of glibc 2.33 and later")

@@ -34,7 +34,7 @@ def test_a_small_one_stays_in_memory() -> None:
     assert model.in_file() is model
 
 
-def test_an_artifact_has_one_identity_whoever_sent_it() -> None:
+def test_an_artifact_has_one_identity() -> None:
     model, other = _model(2.0), _model(2.0)
     hidden = model.seen_as(PEER)
     assert hidden.client == PEER

@@ -53,7 +53,7 @@ def test_one_run_guesses() -> None:
     assert one_run(100, 50, 25, DELTA).epsilon == 0.0
 
 
-def test_an_audit_gives_the_bound_and_the_p_value_of_the_claim(rng: np.random.Generator) -> None:
+def test_an_audit_gives_bound_and_p_value(rng: np.random.Generator) -> None:
     coins = rng.random(1000) < 0.5
     scores = 2.0 * coins + rng.normal(size=1000)
     found = one_run_audit(scores, coins, few_guesses(1000), 1.0, DELTA)
@@ -92,7 +92,7 @@ def released(
 
 
 @pytest.mark.parametrize("adjacency", Adjacency)
-def test_canaries_are_clipped_vectors_in_orthonormal_directions(adjacency: Adjacency, rng: np.random.Generator) -> None:
+def test_canaries_are_orthonormal_clipped_vectors(adjacency: Adjacency, rng: np.random.Generator) -> None:
     canaries = VectorCanaries.drawn(48, 64, 3.0, adjacency, rng)
     np.testing.assert_allclose(canaries.directions @ canaries.directions.T, np.eye(48), atol=1e-12)
     coins = canaries.coins(rng)
@@ -178,7 +178,7 @@ def test_half_the_noise_makes_canaries_visible() -> None:
     assert np.mean(half) > np.mean(plain) + 0.1  # of at most 2.8: few guesses
 
 
-def test_a_protected_client_is_one_canary_and_l1_norms_have_none() -> None:
+def test_a_protected_client_is_one_canary() -> None:
     for spec in ("gaussian:unit=client", "laplace"):
         _, defense = defended(Method.parse("ccst"), spec)
         assert defense.canaries(None, None, None, generator(0)) is None  # type: ignore[arg-type]

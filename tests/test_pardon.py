@@ -103,7 +103,7 @@ def by_hand(features: Tensor, rule: StyleRule) -> tuple[list[float], list[float]
 
 @pytest.mark.parametrize("n", [1, 17])
 @pytest.mark.parametrize("rule", CLUSTERED, ids=lambda rule: str(rule.name))
-def test_a_client_s_style_is_a_loop_over_clusters_images_and_pixels(rule: StyleRule, n: int) -> None:
+def test_a_client_s_style_is_a_loop_over_pixels(rule: StyleRule, n: int) -> None:
     _, partition, what, std = rule.name.split("_", 3)
     method = pardon(local_partition=partition, cluster_by=what, client_style=std)
     data = held(n=n, flip=True, translate=0.25)  # allowed in training, not here
@@ -117,7 +117,7 @@ def test_a_client_s_style_is_a_loop_over_clusters_images_and_pixels(rule: StyleR
     assert shared.nbytes == 2 * 64 * 4
 
 
-def test_without_clustering_a_style_is_pooled_over_all_images() -> None:
+def test_without_clustering_a_style_is_pooled() -> None:
     _, shared = asked_for_style(pardon(local_clustering=False), held(n=20))
     with torch.no_grad():
         mean, std = pooled_style(digits_codec().encode(held(n=20).images))
@@ -132,7 +132,7 @@ def test_the_partition_is_chosen(partition: str) -> None:
     assert float(found) == pytest.approx(statistics.fmean([1.5, 6, 24, 96] if partition == "first" else [15 / 4, 60]))
 
 
-def test_clusters_by_maps_cannot_be_had_without_the_maps() -> None:
+def test_clusters_by_maps_need_the_maps() -> None:
     mean, std = torch.zeros(4, 2), torch.ones(4, 2)
     for maps in (None, torch.empty(4, 0), torch.ones(3, 5)):
         with pytest.raises(ValueError, match=r"want the feature maps \(4, D\)"):
@@ -140,7 +140,7 @@ def test_clusters_by_maps_cannot_be_had_without_the_maps() -> None:
     RULES["finch_last_styles_mixture"].combine(mean, std)
 
 
-def test_asking_for_the_style_draws_nothing_and_the_released_code_augments() -> None:
+def test_only_the_released_code_augments_for_styles() -> None:
     data = held(n=9, flip=True, translate=0.25)
     client, first = asked_for_style(pardon(), data)
     draws = client.rng.get_state()
@@ -161,7 +161,7 @@ def interpolated(styles: list[StyleStatistics], **how: bool) -> Tensor:
 @pytest.mark.parametrize("midpoint", [False, True])
 @pytest.mark.parametrize("coarsest", [False, True])
 @pytest.mark.parametrize("n", [1, 4, 30])
-def test_the_interpolation_style_is_the_median_of_cluster_means(n: int, coarsest: bool, midpoint: bool) -> None:
+def test_the_interpolation_style_is_a_median(n: int, coarsest: bool, midpoint: bool) -> None:
     styles = some_styles(n)
     rows = [[float(v) for v in one.vector()] for one in styles]
     labels = finch(torch.tensor(rows))[-1 if coarsest else 0].tolist()
@@ -187,7 +187,7 @@ def test_the_interpolation_style_is_the_median_of_cluster_means(n: int, coarsest
     ],
     ids=str,
 )  # fmt: skip
-def test_the_server_sends_everyone_the_style_that_its_settings_ask_for(settings: dict[str, Any]) -> None:
+def test_the_server_sends_one_style_to_all(settings: dict[str, Any]) -> None:
     rows = unit(*ANGLES)
     world = federation(8)
     server = pardon(participants=2, **settings).server(world, seeded(0))
@@ -205,7 +205,7 @@ def test_the_server_sends_everyone_the_style_that_its_settings_ask_for(settings:
     assert (found.client, found.level, found.layer, found.rule) == (SERVER, "group", "stage3", BY_MAPS.name)
 
 
-def test_of_two_clients_each_reads_the_other_s_style_and_of_three_the_others_mean() -> None:
+def test_two_clients_read_each_other_s_style() -> None:
     two = some_styles(2)
     read = 2 * interpolated(two).double() - two[0].vector().double()
     torch.testing.assert_close(read.float(), two[1].vector(), rtol=0, atol=1e-5)
@@ -305,7 +305,7 @@ def test_with_alpha_0_the_style_is_not_used() -> None:
             torch.testing.assert_close(drawn, codec.decode(codec.encode(images)).clamp(0, 1))
 
 
-def test_stylised_images_are_adain_half_way_and_decoded() -> None:
+def test_stylised_images_are_decoded_adain() -> None:
     images, codec = held(n=2).images, digits_codec()
     mean, std = torch.randn(64, generator=seeded(1)), torch.rand(64, generator=seeded(2))
     with torch.no_grad():
@@ -317,7 +317,7 @@ def test_stylised_images_are_adain_half_way_and_decoded() -> None:
         torch.testing.assert_close(transfer().stylise(images, (mean, std)), drawn, rtol=0, atol=1e-4)
 
 
-def test_the_released_code_normalises_what_it_encodes_and_not_what_it_classifies() -> None:
+def test_the_released_code_normalises_what_it_encodes() -> None:
     images, codec, made = held(n=2).images, digits_codec(), transfer(released=True)
     colour, scale = (torch.tensor(v)[:, None, None] for v in (MEANS, (0.5,) * 3))
     with torch.no_grad():
@@ -332,7 +332,7 @@ def test_the_released_code_normalises_what_it_encodes_and_not_what_it_classifies
         torch.testing.assert_close(seen_by_the_classifier, codec.decode(content), rtol=1e-4, atol=1e-4)
 
 
-def test_layers_are_the_codec_s_stages_and_styles_are_shared_at_the_last() -> None:
+def test_layers_are_the_codec_s_stages() -> None:
     images, codec, made = held(n=2).images, digits_codec(), transfer()
     assert made.layers == ("stage1", "stage2", "stage3")
     with torch.no_grad():
@@ -342,7 +342,7 @@ def test_layers_are_the_codec_s_stages_and_styles_are_shared_at_the_last() -> No
         made.features(images, "relu4_1")
 
 
-def test_images_are_redrawn_in_parts_that_fit_in_memory_as_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_are_stylised_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     images, style = torch.rand(7, 3, 16, 16, generator=seeded(2)), (torch.zeros(64), torch.ones(64))
     with torch.no_grad():
         whole = transfer().stylise(images, style)
@@ -356,7 +356,7 @@ def test_images_are_redrawn_in_parts_that_fit_in_memory_as_all_at_once(monkeypat
 
 
 @pytest.mark.parametrize("side", [8, 10, 13])
-def test_stylised_images_have_the_size_of_the_images(side: int) -> None:
+def test_stylised_images_keep_their_size(side: int) -> None:
     images = held(n=2, side=side).images
     with torch.no_grad():
         drawn = transfer().stylise(images, (torch.zeros(64), torch.ones(64)))
@@ -367,7 +367,7 @@ def test_stylised_images_have_the_size_of_the_images(side: int) -> None:
 # What crosses
 
 
-def test_styles_cross_once_the_style_of_all_comes_down_once_and_nothing_is_passed_on() -> None:
+def test_styles_cross_once_and_are_not_relayed() -> None:
     _, transcript = run(pardon(participants=2, rounds=3), 3, 4, 5, 6)
     found = Counter((r.round, r.verb, r.kind, r.sender == SERVER) for r in transcript.records)
     expected: dict[tuple[int, str, str, bool], int] = {
@@ -392,7 +392,7 @@ def test_styles_cross_once_the_style_of_all_comes_down_once_and_nothing_is_passe
     ]
 
 
-def test_the_global_model_is_the_mean_weighted_by_counts() -> None:
+def test_the_global_model_is_weighted_by_counts() -> None:
     model, transcript = run(pardon(rounds=1, optimizer="sgd"), 3, 9)
     counts = [int(artifact.count) for artifact in crossed(transcript, SampleCount)]
     assert counts == [3, 9]
@@ -402,7 +402,7 @@ def test_the_global_model_is_the_mean_weighted_by_counts() -> None:
         torch.testing.assert_close(value.double(), expected if value.is_floating_point() else expected.floor())
 
 
-def test_without_style_transfer_only_models_and_counts_cross() -> None:
+def test_without_style_transfer_models_cross() -> None:
     method = pardon(style_transfer=False)
     _, transcript = run(method, 4, 4)
     assert {record.kind for record in transcript.records} == {"model_state", "sample_count"}
@@ -437,14 +437,14 @@ def test_every_option_changes_the_model_and_trains(settings: dict[str, Any], usu
 # Who takes part
 
 
-def test_the_style_of_one_client_alone_comes_back_to_it() -> None:
+def test_one_client_s_style_comes_back_to_it() -> None:
     _, transcript = run(pardon(participants=20), 5)
     (shared,) = crossed(transcript, StyleStatistics)
     (found,) = crossed(transcript, InterpolationStyle)
     torch.testing.assert_close(torch.cat([found.mean, found.std]), shared.vector())
 
 
-def test_a_client_of_one_class_trains_and_tells_that_its_anchors_had_no_negative() -> None:
+def test_a_client_of_one_class_trains() -> None:
     client = pardon().client(federation(1), held(n=5, labels=(0,) * 5), seeded(1))
     (draft,) = client.style([])
     client.adopt([blend.interpolation_style([draft.finish()])])
@@ -458,7 +458,7 @@ def test_a_client_of_one_class_trains_and_tells_that_its_anchors_had_no_negative
 # Settings
 
 
-def test_too_small_images_and_missing_weights_are_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_images_and_missing_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     with pytest.raises(ValueError, match=r"pardon\.codec: want images of at least 8 px for digits, got 7"):
         pardon().model(federation(side=7), seeded(0))
@@ -469,7 +469,7 @@ def test_too_small_images_and_missing_weights_are_told_at_once(tmp_path: Path, m
         method.check(method.model(federation(side=16), seeded(0)))
 
 
-def test_the_folder_of_weights_reaches_the_codec_and_no_result_names_it(tmp_path: Path) -> None:
+def test_the_weights_folder_reaches_the_codec(tmp_path: Path) -> None:
     config = AuditConfig(
         methods=("pardon", "fedavg"), preset="paper", dataset="digits", weights=tmp_path, device="cpu"
     ).checked()
@@ -481,7 +481,7 @@ def test_the_folder_of_weights_reaches_the_codec_and_no_result_names_it(tmp_path
 
 
 @pytest.mark.parametrize("method", ["pardon", "ccst"])
-def test_photographs_are_encoded_by_adains_networks_where_both_files_are_there(method: str, tmp_path: Path) -> None:
+def test_the_adain_networks_are_used_if_there(method: str, tmp_path: Path) -> None:
     def codec(**given: Any) -> tuple[str, Path | None]:
         found: Any = AuditConfig(methods=(method,), dataset="pacs", weights=tmp_path, **given).method(method)
         return found.codec, found.codec_weights
@@ -502,7 +502,7 @@ def audited(tiny: Dataset) -> Fitted:
     return fitted_once(tiny, clients=6, method="pardon")
 
 
-def test_the_examination_makes_the_artifact_of_any_group_of_images(audited: Fitted) -> None:
+def test_artifacts_of_any_group_are_simulated(audited: Fitted) -> None:
     evaluator = audited.evaluator()
     assert evaluator.layers() == ("stage1", "stage2", "stage3")
     adversaries = evaluator.style_adversaries(threat("server"), (1, 5, None))
@@ -536,9 +536,7 @@ def test_nobody_but_the_server_s_kind_reads_a_style(audited: Fitted) -> None:
     assert audited.evaluator().style_adversaries(threat("client"), (1,)) == []
 
 
-def test_noise_for_single_images_is_refused_and_for_clients_holds(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_noise_is_for_clients_not_for_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     method, told = pardon(), r"gaussian\.unit: want client for .*; got image"
     with pytest.raises(ValueError, match=told):
         Defense.parse("gaussian:unit=image").bound_to(method.disclosure())

@@ -16,7 +16,7 @@ def test_the_console_script_names_its_commands() -> None:
     assert done.stderr.strip().splitlines() == ["fdgpriv: want a command of audit, compare, selftest; got 'nothing'"]
 
 
-def test_nothing_unpickles_or_prints_or_imports_a_part_by_name() -> None:
+def test_nothing_unpickles_prints_or_names_a_part() -> None:
     by_name = re.compile(r"(from|import) fdgpriv\.(attacks|defenses|methods|reports)\.")
     unpickles, prints = re.compile(r"pickle\.loads?\(|allow_pickle=True"), re.compile(r"^\s*print\(", re.M)
     for path in SOURCES:

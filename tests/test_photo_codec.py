@@ -53,7 +53,7 @@ def test_shapes_and_stages(codec: StyleCodec) -> None:
 # What it does
 
 
-def test_the_round_trip_keeps_22_dB_of_photographs_it_has_not_seen(codec: StyleCodec, unseen: Tensor) -> None:
+def test_the_round_trip_keeps_22_dB_of_photographs(codec: StyleCodec, unseen: Tensor) -> None:
     assert not set(HELD_OUT) & set(PHOTOGRAPHS)
     for shot in range(len(HELD_OUT)):
         shown = unseen[shot :: len(HELD_OUT)]

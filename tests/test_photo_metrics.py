@@ -130,7 +130,7 @@ LITE, DIGITS = "efficientnet_lite0", "digits-extractor-1"
         ("hfedf", None, LITE, PUBLISHED),
     ],
 )
-def test_no_network_compares_what_attacks_on_it_draw(
+def test_no_network_compares_its_own_inversions(
     method: str,
     backbone: str | None,
     offline: str,
@@ -153,7 +153,7 @@ def test_no_network_compares_what_attacks_on_it_draw(
 
 
 @pytest.mark.parametrize("method", ["ccst", "pardon"])
-def test_all_networks_compare_what_is_drawn_from_a_frozen_encoders_styles(method: str, folder: Path) -> None:
+def test_all_networks_compare_frozen_encoders_images(method: str, folder: Path) -> None:
     config = AuditConfig(methods=(method,), dataset="pacs", backbone="alexnet", weights=folder)
     styles, others = config.metric_networks(method, 3)
     assert styles.names == PUBLISHED
@@ -167,7 +167,7 @@ def test_digits_are_compared_by_the_shipped_extractor(folder: Path) -> None:
     assert config.metric_names("ccst", 3) == [DIGITS, f"lpips[{DIGITS}]"]
 
 
-def test_inception_leaves_lpips_to_the_offline_network(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inception_leaves_lpips_to_the_offline_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(efficientnet_lite, "installed", lambda: False)
     for name in ("alexnet-owt-7be5be79.pth", "vgg16-397923af.pth"):
         (folder / name).unlink()
@@ -176,7 +176,7 @@ def test_inception_leaves_lpips_to_the_offline_network(folder: Path, monkeypatch
 
 @pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.parametrize("kind", [StyleStatistics.kind, InterpolationStyle.kind, ModelState.kind])
-def test_the_first_networks_compare_the_styles_of_frozen_encoders(kind: str, frozen: bool) -> None:
+def test_the_first_networks_compare_styles(kind: str, frozen: bool) -> None:
     disclosed = SimpleNamespace(styles=SimpleNamespace(frozen_encoder=frozen))
     method = SimpleNamespace(disclosure=lambda: disclosed)
     evaluator: Any = SimpleNamespace(method=method, metric_networks=(PRETRAINED, SHIPPED))
@@ -198,7 +198,7 @@ def alex(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_lpips_is_the_published_one_where_alexnets_file_is_there(alex: Path, photographs: Tensor) -> None:
+def test_lpips_is_the_published_one_if_there(alex: Path, photographs: Tensor) -> None:
     networks = MetricNetworks.at_hand(alex)
     truths = [truth(photographs[i : i + 1], metric_networks=networks) for i in range(4)]
     details = Images().details(list(photographs[4:8]), truths)
@@ -220,7 +220,7 @@ def words(alex: Path, tmp_path: Path) -> list[str]:
     return [*method, "--weights", str(alex), "--dataset", "folder", "--data-root", str(tmp_path / "images")]
 
 
-def test_an_audit_compares_by_the_users_network_and_says_so(
+def test_an_audit_compares_by_the_user_s_network(
     words: list[str], alex: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
@@ -248,7 +248,7 @@ def test_an_audit_compares_by_the_users_network_and_says_so(
         (["--image-size", "32", "--attack", "membership"], "--weights: has no effect"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_refused_before_anything_trains(
+def test_an_unusable_network_file_is_refused(
     wrong: list[str], told: str, words: list[str], alex: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     torch.save({"features.0.weight": torch.zeros(1)}, alex / "alexnet-owt-7be5be79.pth")

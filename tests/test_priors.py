@@ -62,9 +62,7 @@ def hedged(public: list[float], images: int) -> list[float]:
 
 
 @pytest.mark.parametrize(("images", "wanted"), [(10, [0.5, 0.5]), (100_000, [0.6, 0.4])])
-def test_few_public_images_say_nothing_of_clients_labels(
-    evaluator: Evaluator, images: int, wanted: list[float]
-) -> None:
+def test_few_public_images_reveal_no_labels(evaluator: Evaluator, images: int, wanted: list[float]) -> None:
     """Seven of ten images may be chance, so that what is expected are equal shares; of many images it is half of theirs."""
     adversary = evaluator.style_adversaries(threat("server"), (None,), LabelShares())[0].adversary
     labels = (torch.arange(images) % 10 >= 7).long()
@@ -74,7 +72,7 @@ def test_few_public_images_say_nothing_of_clients_labels(
 
 
 @pytest.mark.parametrize("role", ["server", "client", "third_party", "insider"])
-def test_every_prior_of_labels_is_a_control_by_its_own_name(evaluator: Evaluator, role: str) -> None:
+def test_every_prior_of_labels_is_a_control(evaluator: Evaluator, role: str) -> None:
     for one in evaluator.style_adversaries(threat(role), (None,), LabelShares()):
         adversary = one.adversary
         found = LabelShares().baselines(adversary, Predictions([]), generator(0))
@@ -97,7 +95,7 @@ def test_every_prior_of_labels_is_a_control_by_its_own_name(evaluator: Evaluator
 
 
 @pytest.mark.parametrize("role", ["server", "third_party"])
-def test_only_who_knows_the_domain_must_beat_its_shares(evaluator: Evaluator, role: str) -> None:
+def test_the_domain_s_shares_are_for_who_knows_it(evaluator: Evaluator, role: str) -> None:
     asked = evaluator.style_adversaries(threat(role), (1, None), LabelShares())
     classes = asked[0].adversary.classes
     guess = Guess((1 / classes,) * classes)
@@ -140,13 +138,13 @@ def p_of(attack: float) -> float:
     return evidence.p
 
 
-def test_who_beats_the_public_shares_alone_finds_no_leak() -> None:
+def test_beating_public_shares_is_no_leak() -> None:
     """.036 ahead of the shares of the public images, .006 behind equal ones."""
     assert p_of(0.345) > 0.5
     assert p_of(0.25) < 0.001
 
 
-def test_the_hedge_is_off_by_no_more_than_the_mean_of_what_it_lies_between(rng: torch.Generator) -> None:
+def test_the_hedge_errs_no_more_than_the_mean(rng: torch.Generator) -> None:
     """In L1, for any clients; an adversary that falls back to it is thus never as wrong as the worse of the two."""
     draws = torch.rand(200, 3, 5, generator=rng)
     public, true, _ = (draws / draws.sum(-1, keepdim=True)).unbind(1)

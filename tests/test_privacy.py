@@ -130,7 +130,7 @@ def test_randomized_response_is_measured_to_its_epsilon() -> None:
         assert tight.epsilon == pytest.approx(truth, abs=0.005)
 
 
-def test_gaussian_identification_is_measured_below_its_truth(rng: np.random.Generator) -> None:
+def test_gaussian_identification_is_a_lower_bound(rng: np.random.Generator) -> None:
     n, trials, z = 10, 20_000, 1.0
     scores = rng.normal(size=(trials, n))
     scores[:, 0] += 1 / z / math.sqrt(2)  # N orthogonal styles, any two of them at distance 1/z
@@ -164,7 +164,7 @@ def test_identification_has_its_ceiling_and_its_floor() -> None:
         assert bound(2, 100, 50, DELTA).epsilon == 0.0  # chance
 
 
-def test_violations_of_a_report_are_corrected_together() -> None:
+def test_violations_are_corrected_together() -> None:
     p = [violation(lambda e, k=k: identification(k, 100, 50, DELTA, e), 1.0) for k in (3, 15, 40)]  # type: ignore[misc]
     assert p[2] < p[1] < 0.05 < 0.5 < p[0]
     assert holm(p)[2] == pytest.approx(3 * p[2])

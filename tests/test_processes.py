@@ -64,7 +64,7 @@ def run(
 
 
 @pytest.mark.parametrize("count", [1, 2, 9])
-def test_every_item_has_its_result_and_there_are_no_more_processes_than_items(count: int) -> None:
+def test_every_item_has_its_result(count: int) -> None:
     found, said = run(["a", "b", "c"], count)
     assert found == {"a": "A", "b": "B", "c": "C"}
     assert said == ["ready"] * min(count, 3)
@@ -82,7 +82,7 @@ def test_a_death_costs_one_item(count: int) -> None:
     }
 
 
-def test_an_error_is_the_parent_s_with_its_traceback_and_the_others_are_ended() -> None:
+def test_an_error_ends_all_processes() -> None:
     start = time.perf_counter()
     with pytest.raises(ValueError) as caught:
         run(["wait", "raise"], 2)
@@ -93,7 +93,7 @@ def test_an_error_is_the_parent_s_with_its_traceback_and_the_others_are_ended() 
         run(["raise unsendable"], 1)
 
 
-def test_after_an_interrupt_no_item_is_begun_and_what_is_finished_is_returned() -> None:
+def test_an_interrupt_begins_no_item() -> None:
     def interrupted(item: str, result: Any) -> None:
         if item == "a":
             raise KeyboardInterrupt

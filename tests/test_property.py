@@ -54,7 +54,7 @@ def mean(scores: TrialScores, name: str = "attack") -> float:
     return float(np.mean(scores.headline[name]))
 
 
-def test_the_domain_is_read_from_what_training_on_it_changed(averaged: Fitted) -> None:
+def test_the_domain_is_read_from_the_change(averaged: Fitted) -> None:
     attack = Attack.named("domain_inference").configured({"expensive_simulations": 12})
     assert attack.sizes(averaged.evaluator().series("model_state")) == (1, None)
     scores = evaluated(averaged, attack, ModelState.kind, {1: 1})
@@ -62,14 +62,14 @@ def test_the_domain_is_read_from_what_training_on_it_changed(averaged: Fitted) -
     assert mean(scores[None], "other_domain") < 0.3
 
 
-def test_the_label_of_one_image_is_read_from_what_training_on_it_changed(averaged: Fitted) -> None:
+def test_one_label_is_read_from_the_change(averaged: Fitted) -> None:
     attack = Attack.named("label_histogram").configured({"expensive_simulations": 30})
     scores = evaluated(averaged, attack, ModelState.kind, {1: 1})
     assert mean(scores[1]) < 1.2
     assert min(mean(scores[1], name) for name in ("public_shares", "random_style", "other_client")) > 1.5
 
 
-def test_one_image_is_predicted_better_with_the_batch_statistics_that_its_update_reveals(digits: Dataset) -> None:
+def test_revealed_batch_statistics_predict_images(digits: Dataset) -> None:
     """Of CCST, whose client trains on several copies of its image; of one image without copies no statistics are taken."""
     evaluator = fit(shortened(digits, 300), clients=6, method="ccst").evaluator()
     evaluator.per_client = {1: 1}
@@ -89,7 +89,7 @@ def test_one_image_is_predicted_better_with_the_batch_statistics_that_its_update
 
 
 @pytest.mark.parametrize(("epochs", "batch"), [(1, 32), (2, 4), (5, 7)])
-def test_the_steps_of_training_bound_the_number_of_images(epochs: int, batch: int) -> None:
+def test_steps_bound_the_number_of_images(epochs: int, batch: int) -> None:
     """n in [B t/E, B (t/E + 1)), or from 1 where one batch is all: against every number tried."""
     method = Method.named("fedavg").configured({"local_epochs": epochs, "batch_size": batch})
     for n in (1, batch - 1, batch, batch + 1, 5 * batch):
@@ -146,7 +146,7 @@ def test_no_size_is_guessed_where_no_counter_counts(tiny: Dataset, buffers: str,
     assert reason in said
 
 
-def test_the_typical_size_is_in_the_middle_of_all_clients(digits: Dataset) -> None:
+def test_the_typical_size_is_the_median_client_s(digits: Dataset) -> None:
     """Two clients to a domain, of 36 images, and two shadows, of fewer."""
     shadowed = fit(shortened(digits, 128), clients=6, method="fedavg")
     evaluator = shadowed.evaluator()
@@ -174,7 +174,7 @@ class Recorded:
         return torch.full((3,), float(next(iter(received_model.state.values())).sum()) if received_model else 0.0)
 
 
-def test_simulated_clients_start_from_the_models_that_clients_received(rng: torch.Generator) -> None:
+def test_simulated_clients_start_from_received_models(rng: torch.Generator) -> None:
     """Each from one of them, and its vector is about that one; those observed several times count once."""
     models = [model_state(weight=torch.full((1,), float(i))) for i in (1, 2, 3)]
     observations = [replace(observation(style()), received_model=models[i]) for i in (0, 1, 1, 2, 0)]

@@ -18,7 +18,7 @@ def plain(text: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"(?<=\w)-\s*\n\s*", "", text)).strip()
 
 
-def test_white_space_and_hyphens_at_line_ends_alone_do_not_count() -> None:
+def test_only_white_space_and_hyphens_are_ignored() -> None:
     assert plain("maintains  the pri-\n\n  vacy\n of clients") == "maintains the privacy of clients"
     assert plain("Client-level Styles, too") == "Client-level Styles, too"
     assert plain("- a list -\n entry") == "- a list - entry"

@@ -81,13 +81,13 @@ def rows() -> dict[tuple[str, str], str]:
     return found
 
 
-def test_the_table_has_a_line_for_every_dataset_of_every_paper() -> None:
+def test_the_table_has_every_dataset_of_every_paper() -> None:
     assert {key for key in rows() if key[1] != "fedavg"} == set(RECIPES)
     assert {dataset for dataset, method in rows() if method == "fedavg"} == {d for d, m in RECIPES if m == "stablefdg"}
 
 
 @pytest.mark.parametrize(("dataset", "method"), RECIPES)
-def test_a_line_of_the_table_gives_the_settings_of_the_paper(dataset: str, method: str, tmp_path: Path) -> None:
+def test_a_line_gives_the_paper_s_settings(dataset: str, method: str, tmp_path: Path) -> None:
     words = ["--method", method, "--preset", "paper", "--dataset", dataset, "--data-root", str(tmp_path)]
     options = audit._options(audit.parser().options([*words, *rows()[dataset, method].split()]))
     options.check()

@@ -112,7 +112,7 @@ def told(folder: Path) -> dict[str, Any]:
     ("method", "settings", "defense", "workers"),
     mostly_slow(CASES, QUICKLY),
 )
-def test_an_interrupted_training_ends_as_an_uninterrupted_one(
+def test_an_interrupted_training_ends_alike(
     method: str, settings: dict[str, Any], defense: str, workers: int, few: Dataset, tmp_path: Path
 ) -> None:
     """Killed twice, in the middle and just after going on; and killed in the last round."""
@@ -174,9 +174,7 @@ def test_a_checkpoint_of_other_settings_is_refused(few: Dataset, index: Path, tm
         ],
     ),
 )
-def test_a_damaged_checkpoint_is_refused_in_one_line(
-    name: str, damage: str, few: Dataset, index: Path, tmp_path: Path
-) -> None:
+def test_a_damaged_checkpoint_is_refused(name: str, damage: str, few: Dataset, index: Path, tmp_path: Path) -> None:
     (path,) = index.parent.rglob(name)
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -227,7 +225,7 @@ def test_a_forged_checkpoint_is_refused(
         trained(tmp_path, few, "fedavg", {}, "none", 1)
 
 
-def test_a_checkpoint_names_no_place_outside_its_folder(few: Dataset, index: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_names_no_outside_place(few: Dataset, index: Path, tmp_path: Path) -> None:
     content = json.loads(index.read_text())["content"]
     write_json(index, json.dumps({**content, "folder": "../elsewhere"}).encode())
     with pytest.raises(DamagedFile, match="folder: String should match pattern"):
@@ -259,9 +257,7 @@ def test_checkpoints_take_a_small_share_of_the_time(monkeypatch: pytest.MonkeyPa
     assert checkpoints.due
 
 
-def test_a_client_that_cannot_be_stored_is_trained_as_before(
-    few: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_without_checkpoints_is_trained(few: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user's own method need not know of checkpoints."""
     kind = type(Method.named("fedavg")())
 
@@ -365,6 +361,6 @@ def test_an_audit_that_is_killed_goes_on(
         assert told(tmp_path / "out") == told(tmp_path / "whole")
 
 
-def test_settings_that_another_version_did_not_have_are_named() -> None:
+def test_settings_of_another_version_are_named() -> None:
     told = run_folder._difference(Path("runs"), b'{"images": 600}', '{"images": 600, "auxiliary": null}')
     assert told == "the settings that runs was started with; auxiliary: was absent, now None"

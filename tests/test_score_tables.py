@@ -75,7 +75,7 @@ def test_tables_are_read_as_written_with_equal_bytes(tmp_path: Path) -> None:
     assert from_tables(ScoreTables.load_archive(tmp_path / "part.zip")) == scores
 
 
-def test_conditions_keep_their_meaning_and_their_order() -> None:
+def test_conditions_keep_meaning_and_order() -> None:
     (read,) = from_tables(to_tables(RUN_KEY, {NAME: attack()})).values()
     assert list(read.by_size) == [1, None]
     assert list(read.ablations) == ["layer1", "layer4"]

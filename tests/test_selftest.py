@@ -83,9 +83,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(tmp_path_factory.mktemp("run"), *some)
 
 
-def test_it_passes_on_scores_without_leaks_and_draws_power(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_passes_on_scores_without_leaks(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     figure = tmp_path / "power.svg"
     assert main([*QUICK, "--reports", "80", "--scores", str(run), "--figure", str(figure)]) == 0, (
         capsys.readouterr().out
@@ -115,7 +113,7 @@ def test_a_broken_verdict_or_bound_fails_it(
     assert [line for line in failed if line.startswith("| noise as claimed: 4 | 100 of 100 | at most 0")]
 
 
-def test_verdicts_without_corrections_fail_the_reports(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verdicts_without_corrections_fail(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def uncorrected(questions: dict[str, Any]) -> dict[str, Answer]:
         ps = {key: min(e.test.per_control["other_client"].p for e in one.values()) for key, one in questions.items()}
         return {key: Answer("leak" if p <= 0.1 else "inconclusive", "") for key, p in ps.items()}
@@ -129,7 +127,7 @@ def test_verdicts_without_corrections_fail_the_reports(run: Path, monkeypatch: p
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_this_process")
-def test_a_resolution_that_is_too_small_fails_the_planted_leaks(
+def test_a_too_small_resolution_fails(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     real: Callable[..., float | None] = resolution.resolution
@@ -168,7 +166,7 @@ def test_permutations_by_scope() -> None:
     assert not all(DOMAINS[mine] == DOMAINS[sent] for mine, sent in over.items())
 
 
-def test_a_global_artifact_is_permuted_over_its_candidates() -> None:
+def test_global_artifacts_are_permuted() -> None:
     names = [f"{name} {i}" for name in ("other_client", "other_domain") for i in range(3)]
     one = stored_scores("membership", "global_model", level="group", scopes=("client",))
     one.by_size[None].crossed = {name: [float(i)] * 15 for i, name in enumerate(names)}
@@ -179,12 +177,12 @@ def test_a_global_artifact_is_permuted_over_its_candidates() -> None:
     assert (scores["attack"] + 2 * scores["other_client"]).tolist() == [3.0] * 15
 
 
-def test_a_planted_leak_takes_the_place_of_the_clients_drawn() -> None:
+def test_a_planted_leak_replaces_drawn_clients() -> None:
     null, leaking = {"attack": np.zeros(4), "b": np.ones(4)}, {"attack": np.array([5.0, 5.0, np.nan, 5.0])}
     assert mixed(null, leaking, np.array([0.1, 0.6, 0.1, 0.3]), 0.5)["attack"].tolist() == [5.0, 0.0, 0.0, 5.0]
 
 
-def test_stored_scores_are_read_as_they_were_exported(run: Path, tmp_path: Path) -> None:
+def test_stored_scores_are_read_as_exported(run: Path, tmp_path: Path) -> None:
     reports, path = stored.of_run(run), tmp_path / "scores.zip"
     stored.write(reports, RUN_KEY, path)
     assert stored.read(path) == reports

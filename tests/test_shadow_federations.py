@@ -62,16 +62,12 @@ def scores_of(evaluator: Evaluator, statistic: str, of: str) -> list[float]:
 
 
 @pytest.mark.parametrize(("statistic", "least"), [("lira", 0.7), ("rmia", 0.62)])
-def test_shadow_federations_tell_who_took_part_and_find_nobody_in_a_model_of_strangers(
-    overfitted: Evaluator, statistic: str, least: float
-) -> None:
+def test_shadow_federations_find_participants(overfitted: Evaluator, statistic: str, least: float) -> None:
     assert np.mean(scores_of(overfitted, statistic, "itself")) > least
     assert abs(np.mean(scores_of(overfitted, statistic, "stranger")) - 0.5) < 0.12
 
 
-def test_nobody_pays_for_shadow_federations_who_did_not_ask(
-    overfitted: Evaluator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shadow_federations_are_made_on_demand(overfitted: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
     adversary_trials = trials_of(dataclasses.replace(overfitted))
     trainings: list[object] = []
 
@@ -87,7 +83,7 @@ def test_nobody_pays_for_shadow_federations_who_did_not_ask(
 
 
 @pytest.mark.parametrize("role", ["server", "client", "third_party"])
-def test_shadow_federations_hold_public_images_alone_as_clients_would(overfitted: Evaluator, role: str) -> None:
+def test_shadow_federations_hold_public_images(overfitted: Evaluator, role: str) -> None:
     population = overfitted.population
     private = {float(image.sum()) for data in population.clients.values() for image in data.images}
     private |= {float(image.sum()) for data in population.clients.values() for image in data.held_out_images}
@@ -143,7 +139,7 @@ def simulator_of(method: Method, clients: int = 4) -> tuple[SharedModelSimulator
     return simulator, [(domain.images[i : i + 9], domain.labels[i : i + 9]) for i in (0, 10, 20)]
 
 
-def test_a_federation_trained_from_the_start_is_the_method_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shadow_federation_is_the_method_s(monkeypatch: pytest.MonkeyPatch) -> None:
     """All its rounds, over as many clients as hold images, one thread at a time; the last model that its server sends."""
     simulator, parties = simulator_of(method_of(rounds=3, local_epochs=1))
     ran: list[tuple[Any, ...]] = []
@@ -168,7 +164,7 @@ def test_a_federation_trained_from_the_start_is_the_method_s_own(monkeypatch: py
     assert last_sent(wire.transcript) == (2, dict.fromkeys(data, model))
 
 
-def test_a_federation_trained_from_the_start_is_the_same_again_and_one_that_diverges_ends_before() -> None:
+def test_a_shadow_federation_is_repeatable() -> None:
     simulator, parties = simulator_of(method_of(rounds=2, local_epochs=1))
     before, threads = torch.get_rng_state(), torch.get_num_threads()
     one, again, other = (simulator.trained_from_start(parties, generator(seed))[0].state for seed in (5, 5, 6))
@@ -182,7 +178,7 @@ def test_a_federation_trained_from_the_start_is_the_same_again_and_one_that_dive
     assert model.not_finite() is None
 
 
-def test_of_a_personal_method_each_client_of_a_shadow_federation_is_sent_a_model() -> None:
+def test_personal_methods_send_each_shadow_a_model() -> None:
     method = Method.named("pfedhn").configured({"rounds": 2, "participants": None, "local_steps": 2, "hidden": 4})
     simulator, parties = simulator_of(method)
     wide = [(nn.functional.interpolate(images, size=(16, 16)), labels) for images, labels in parties]
@@ -193,9 +189,7 @@ def test_of_a_personal_method_each_client_of_a_shadow_federation_is_sent_a_model
     assert not torch.equal(models[0].state[name], models[1].state[name])
 
 
-def test_shadow_federations_are_asked_with_their_own_statistics(
-    overfitted: Evaluator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shadow_federations_use_their_statistics(overfitted: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the model of all come from the clients' images."""
     adversary, trial = trials_of(overfitted).adversary, trials_of(overfitted).trials[0]
     asked: dict[int, tuple[Tensor, Tensor]] = {}
@@ -218,7 +212,7 @@ def test_shadow_federations_are_asked_with_their_own_statistics(
         torch.testing.assert_close(told[0], network.eval()(images))
 
 
-def test_who_holds_no_images_or_does_not_know_the_defense_trains_no_federation(overfitted: Evaluator) -> None:
+def test_no_shadow_federation_without_images(overfitted: Evaluator) -> None:
     adversary = trials_of(overfitted).adversary
     with pytest.raises(ValueError, match="'server' holds no auxiliary images"):
         federations.shadow_federations(dataclasses.replace(adversary, _auxiliary=(), cache=type(adversary.cache)()), 2)

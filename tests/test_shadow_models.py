@@ -20,9 +20,7 @@ def memorised() -> Evaluator:
     return trained(60, 4, 4, rounds=1, local_epochs=5)
 
 
-def test_they_are_trained_once_for_all_that_is_asked_with_one_generator(
-    memorised: Evaluator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_they_are_trained_once(memorised: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever its state, and though fewer candidates are asked about; and anew with another generator."""
     calls = []
     plain = shadow_models.train_shadows

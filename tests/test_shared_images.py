@@ -47,7 +47,7 @@ def of_shared_held_out(rng: torch.Generator, names: Sequence[str]) -> tuple[dict
     return answers, [f"client {i}" for i in range(CLIENTS)], scores
 
 
-def test_the_variance_from_shared_images_is_that_of_drawing_them_again(rng: torch.Generator) -> None:
+def test_the_variance_is_that_of_drawing_again(rng: torch.Generator) -> None:
     """The same images for all clients, the attack and the control, members as they are; compared with 4,000 drawings."""
     answers, units, scores = of_shared_held_out(rng, ["attack", "other_client"])
     variances = Members().shared_variances(answers, units)
@@ -75,7 +75,7 @@ def test_the_variance_from_shared_images_is_that_of_drawing_them_again(rng: torc
     assert set(variances.of_lead) == {"other_client"}
 
 
-def test_an_attack_has_no_lead_over_itself_whose_images_could_vary(rng: torch.Generator) -> None:
+def test_a_lead_over_itself_does_not_vary(rng: torch.Generator) -> None:
     answers, units, _ = of_shared_held_out(rng, ["attack"])
     twice = {"attack": answers["attack"], "other_client": [row for row in answers["attack"] for _ in range(2)]}
     variances = Members().shared_variances(twice, units)
@@ -83,7 +83,7 @@ def test_an_attack_has_no_lead_over_itself_whose_images_could_vary(rng: torch.Ge
     assert variances.of_mean["attack"] > 0
 
 
-def test_what_one_client_alone_is_asked_about_adds_nothing() -> None:
+def test_images_of_one_client_add_nothing() -> None:
     """Nor what several artifacts of one client are asked about, if they are one unit."""
     rows = []
     for client in range(3):
@@ -116,7 +116,7 @@ def test_a_client_s_own_images_travel_with_it(rng: torch.Generator) -> None:
     assert found == pytest.approx(sum(value**2 for value in jackknife) / (n * (n - 1)), rel=1e-6)
 
 
-def test_where_a_control_is_random_halves_of_shared_images_its_mean_does_not_vary_with_them(
+def test_random_halves_do_not_vary_with_images(
     rng: torch.Generator,
 ) -> None:
     """Half of what nobody trained on stands for members: an image that scores high is as often among either."""
@@ -134,7 +134,7 @@ def test_where_a_control_is_random_halves_of_shared_images_its_mean_does_not_var
     assert halves < Members().shared_variances({"attack": fixed}, units).of_mean["attack"] / 50
 
 
-def test_images_that_the_sender_of_a_control_trained_on_are_no_non_members(rng: torch.Generator) -> None:
+def test_a_sender_s_images_are_no_non_members(rng: torch.Generator) -> None:
     """The attack answers with the sender's images: as a control it is not to look worse than chance for that."""
     owner = [place // OWN for place in range(3 * OWN)]
     told = asked(0, range(3 * OWN), owner, sender=2)
@@ -144,7 +144,7 @@ def test_images_that_the_sender_of_a_control_trained_on_are_no_non_members(rng: 
     assert Members().score([scores], [asked(0, range(3 * OWN), owner)]).tolist() == [0.25]
 
 
-def test_the_two_kinds_of_non_members_are_scored_apart_and_pooled(rng: torch.Generator) -> None:
+def test_two_kinds_of_non_members_are_pooled(rng: torch.Generator) -> None:
     """As plain areas of all pairs; neither where one prediction has but one kind."""
     owner = [0] * 5 + [1] * 7 + [-1] * 3
     scores = torch.randint(6, (15,), generator=rng).float()

@@ -81,7 +81,7 @@ def test_shared_non_members_raise_no_false_alarms(held_out: bool, runs: int) -> 
     assert rates[1] > 0.05
 
 
-def test_a_lead_of_nine_hundredths_is_found_in_most_runs() -> None:
+def test_a_lead_of_nine_hundredths_is_mostly_found() -> None:
     """AUDIT's power is .51 to .85."""
     rates = (np.asarray(list(p_values(True, LEAD, 60))) <= LEVEL).mean(0)
     assert rates[0] > 0.5

@@ -46,7 +46,7 @@ def test_it_is_what_every_client_was_sent(pardon: Evaluator) -> None:
     assert all(target.refused(who) is None for who in THREATS.values())
 
 
-def test_of_few_images_it_is_what_clients_that_hold_them_would_have_been_sent(pardon: Evaluator) -> None:
+def test_of_few_images_it_is_simulated_exactly(pardon: Evaluator) -> None:
     target, styles = pardon.series(NAME), pardon.series(StyleStatistics.kind).simulator
     data = next(iter(pardon.population.clients.values()))
     held, size = ClientImages(data.images, data.labels), target.simulator.typical  # type: ignore[attr-defined]
@@ -89,7 +89,7 @@ def _among(image: Tensor, images: Tensor) -> bool:
 @pytest.mark.parametrize(
     ("spec", "least"), [("style_membership:simulations=30", 0.95), ("identification:simulations=20", 0.9)]
 )
-def test_one_image_is_found_and_of_all_no_more_than_of_strangers(held_out: Evaluator, spec: str, least: float) -> None:
+def test_one_image_is_found_in_it(held_out: Evaluator, spec: str, least: float) -> None:
     scores = scores_of(held_out, spec, "server")
     assert fmean(scores[1].headline["attack"]) > least
     whole = scores[None].headline
@@ -104,7 +104,7 @@ def test_what_is_drawn_of_it_is_as_near_to_strangers(pardon: Evaluator, spec: st
     assert abs(fmean(lead)) < 2  # decibels
 
 
-def test_a_method_without_such_a_style_has_no_such_target(fitted: Fitted) -> None:
+def test_other_methods_have_no_such_target(fitted: Fitted) -> None:
     assert NAME not in fitted.evaluator().artifact_series
 
 
@@ -112,7 +112,7 @@ def test_a_method_without_such_a_style_has_no_such_target(fitted: Fitted) -> Non
 
 
 @pytest.mark.parametrize("role", ["insider", "client", "third_party"])
-def test_trust_is_calibrated_on_the_one_style_of_simulated_clients(pardon: Evaluator, role: str) -> None:
+def test_trust_is_calibrated_on_simulated_clients(pardon: Evaluator, role: str) -> None:
     """All simulated clients of an adversary make one artifact, of which each is asked for its own images."""
     for adversary_trials in pardon.adversaries(pardon.series(NAME), threat(role), (None,), Images()):
         artifacts = [trial.scored.observation.artifact for trial in adversary_trials.calibration]
@@ -139,7 +139,7 @@ def test_the_median_of_a_defense_is_a_target_too(interpolating: Evaluator) -> No
             assert torch.allclose(artifact.tensors()[key], plain)
 
 
-def test_a_simulated_median_is_that_of_clients_with_these_images(interpolating: Evaluator) -> None:
+def test_a_simulated_median_is_that_of_clients(interpolating: Evaluator) -> None:
     target, styles = interpolating.series(NAME), interpolating.series(StyleStatistics.kind).simulator
     data = next(iter(interpolating.population.clients.values()))
     held, size = ClientImages(data.images, data.labels), target.simulator.typical  # type: ignore[attr-defined]

@@ -80,7 +80,7 @@ def test_each_training_is_one_cell() -> None:
     assert sum(cell.defense == "none" for cell in cells) == 2 * 2 * 2
 
 
-def test_long_attacks_start_first_and_neighbours_of_a_kind_do_not() -> None:
+def test_long_attacks_start_first() -> None:
     def evaluation(kind: str, expensive: bool = False, draws_images: bool = False) -> Any:
         return SimpleNamespace(kind=kind, expensive=expensive, draws_images=draws_images)
 

@@ -36,7 +36,7 @@ def unseen() -> Tensor:
 
 
 @pytest.mark.parametrize(("name", "limit"), [(DIGITS_CODEC, 2e6), (DIGITS_EXTRACTOR, 2e6), (PHOTO_CODEC, 4e6)])
-def test_shipped_weights_are_small_and_carry_their_hashes(name: str, limit: float) -> None:
+def test_shipped_weights_carry_their_hashes(name: str, limit: float) -> None:
     weights = HERE / f"{name.replace('-', '_')}.safetensors"
     card = json.loads(weights.with_suffix(".json").read_text())
     assert weights.stat().st_size < limit
@@ -74,7 +74,7 @@ def test_synthetic_digits_are_repeatable_and_in_range() -> None:
     assert first.looks.bincount().tolist() == [20] * len(LOOKS)
 
 
-def test_scaling_the_encoder_leaves_the_round_trip_alone(rng: torch.Generator) -> None:
+def test_scaling_the_encoder_keeps_the_round_trip(rng: torch.Generator) -> None:
     fresh = small_codec("fresh").requires_grad_(False)
     noise = torch.rand(16, 3, 32, 32, generator=rng)
     before = fresh(noise)
@@ -84,7 +84,7 @@ def test_scaling_the_encoder_leaves_the_round_trip_alone(rng: torch.Generator) -
     assert torch.allclose(stds, torch.ones(112), atol=1e-3)
 
 
-def test_training_starts_from_an_exact_copy_of_the_pixels(unseen: Tensor) -> None:
+def test_training_starts_from_a_copy_of_the_pixels(unseen: Tensor) -> None:
     fresh = photo_network("fresh")
     pass_pixels(fresh)
     assert torch.equal(fresh(unseen), unseen)
@@ -105,7 +105,7 @@ def test_scaling_the_features_does_not_lower_the_loss(unseen: Tensor) -> None:
     assert ours == pytest.approx(theirs, rel=1e-2)
 
 
-def test_training_images_are_repeatable_and_in_range() -> None:
+def test_training_images_are_repeatable() -> None:
     (first, looks), (second, _), (other, _) = (training_images(40, 16, seeded(seed)) for seed in (5, 5, 6))
     assert torch.equal(first, second)
     assert not torch.equal(first, other)

@@ -110,7 +110,7 @@ def test_more_seeds_than_points_are_refused(rng: torch.Generator) -> None:
 # Step 2: the shift
 
 
-def test_a_shift_keeps_the_kept_and_gives_the_others_the_drawn_style(rng: torch.Generator) -> None:
+def test_a_shift_keeps_half_and_moves_the_others(rng: torch.Generator) -> None:
     features, kept = maps(rng, 6, 3), torch.tensor([4, 0, 3])
     mean, std = torch.randn(6, 3, generator=rng), torch.rand(6, 3, generator=rng)
     shifted = steps.shift(features, kept, mean, std)
@@ -153,7 +153,7 @@ def test_water_filling_is_the_greedy_loop(held: list[int], size: int) -> None:
     assert set(filled) == set(held)
 
 
-def test_equally_rare_classes_and_their_samples_are_all_drawn_from_equally() -> None:
+def test_rare_classes_are_drawn_from_equally() -> None:
     labels = torch.tensor([0, 0, 1, 1, 2, 2])
     seen = Counter(int(steps.water_fill(labels, 1, 3, seeded(i))) for i in range(1200))
     assert stats.chisquare([seen[i] for i in range(6)]).pvalue > SURE
@@ -170,7 +170,7 @@ def test_exploration_is_eq_4_and_5(alpha: float, rng: torch.Generator) -> None:
     )
 
 
-def test_clamping_cuts_only_what_was_extrapolated_below_zero() -> None:
+def test_clamping_cuts_only_below_zero() -> None:
     mean, std = torch.tensor([[1.0, 1.0]]), torch.tensor([[1.0, 4.0]])
     features, center = pattern(mean, std), pattern(mean, torch.tensor([[3.0, 3.0]]))
     free, cut = (steps.explore(features, center, 3.0, clamp) for clamp in (False, True))
@@ -179,7 +179,7 @@ def test_clamping_cuts_only_what_was_extrapolated_below_zero() -> None:
     assert torch.equal(free[:, 1], cut[:, 1])
 
 
-def test_exploration_detaches_the_new_style_and_not_the_normaliser(rng: torch.Generator) -> None:
+def test_exploration_detaches_the_new_style(rng: torch.Generator) -> None:
     features, center = maps(rng, 3, 2).requires_grad_(), maps(rng, 4, 2).requires_grad_()
     weight = torch.randn(3, 2, 4, 4, generator=rng)
     (steps.explore(features, center, 3.0) * weight).sum().backward()
@@ -204,7 +204,7 @@ def test_mixing_is_the_loop(rng: torch.Generator) -> None:
     torch.testing.assert_close(steps.mix(features, partner, weight), expected, rtol=0, atol=1e-5)
 
 
-def test_mixing_detaches_the_mixed_style_and_not_the_normaliser(rng: torch.Generator) -> None:
+def test_mixing_detaches_the_mixed_style(rng: torch.Generator) -> None:
     features, partner = maps(rng, 3, 2).requires_grad_(), torch.tensor([1, 2, 0])
     weight, own = torch.randn(3, 2, 4, 4, generator=rng), torch.tensor([0.3, 0.6, 0.9])[:, None]
     (steps.mix(features, partner, own[:, 0]) * weight).sum().backward()
@@ -216,7 +216,7 @@ def test_mixing_detaches_the_mixed_style_and_not_the_normaliser(rng: torch.Gener
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 1.0])
-def test_beta_has_the_moments_and_the_distribution_of_beta(alpha: float, rng: torch.Generator) -> None:
+def test_beta_has_its_distribution(alpha: float, rng: torch.Generator) -> None:
     n = 40_000
     drawn = steps.beta(alpha, n, rng).double()
     assert drawn.shape == (n,)
@@ -263,7 +263,7 @@ def kept_rows(before: Tensor, after: Tensor) -> list[int]:
 
 @pytest.mark.parametrize("kmeans", [True, False])
 @pytest.mark.parametrize("size", [1, 8, 9])
-def test_exactly_half_of_the_batch_rounded_down_keeps_its_style(size: int, kmeans: bool, rng: torch.Generator) -> None:
+def test_half_of_the_batch_keeps_its_style(size: int, kmeans: bool, rng: torch.Generator) -> None:
     features = maps(rng, size, 2)
     how = settings(explore_layers=(), shift_select="kmeans++" if kmeans else "random")
     shifted = batch(torch.zeros(size, dtype=torch.int64), how, styles=[style(4.0, 2.0)]).after()["layer1"](features)
@@ -274,7 +274,7 @@ def test_exactly_half_of_the_batch_rounded_down_keeps_its_style(size: int, kmean
     torch.testing.assert_close(std, torch.full_like(std, 2.0), rtol=0, atol=1e-5)
 
 
-def test_seeding_keeps_the_outlying_styles_and_random_selection_keeps_all_alike(rng: torch.Generator) -> None:
+def test_seeding_keeps_outlying_styles(rng: torch.Generator) -> None:
     mean = torch.tensor([0.0, 900.0, 0.0, 0.0, -900.0, 0.0, 0.0, 0.0])[:, None].expand(8, 2)
     features = maps(rng, 8, 2) * 0.01 + mean[..., None, None]
     labels = torch.zeros(8, dtype=torch.int64)
@@ -301,7 +301,7 @@ def drawn_styles(how: Any, styles: Any, own: Any = None, size: int = 3000) -> tu
     return *PAPER(shifted[moved]), made.rng.get_state()
 
 
-def test_new_styles_are_normal_around_the_received_one_with_its_own_variances() -> None:
+def test_new_styles_are_normal_around_the_received() -> None:
     given_ = style(
         torch.tensor([3.0, -2.0]), torch.tensor([9.0, 8.0]), torch.tensor([4.0, 0.25]), torch.tensor([1.0, 0.04])
     )
@@ -321,7 +321,7 @@ def test_a_drawn_std_below_zero_is_cut_at_zero() -> None:
     assert float(std.max()) > 3
 
 
-def test_the_literal_shift_scales_the_same_noise_by_its_own_std_and_the_other_variance() -> None:
+def test_the_literal_shift_scales_the_same_noise() -> None:
     given_, own = style(1.0, 60.0, torch.tensor([4.0, 9.0]), 0.25), style(0.0, 1.0, torch.tensor([0.01, 16.0]), 0.36)
     how = {
         literal: settings(explore_layers=(), shift_select="random", literal_shift=literal) for literal in (False, True)
@@ -334,7 +334,7 @@ def test_the_literal_shift_scales_the_same_noise_by_its_own_std_and_the_other_va
     assert torch.equal(state, literal_state)
 
 
-def test_each_shifted_sample_draws_one_of_the_received_styles_uniformly() -> None:
+def test_received_styles_are_drawn_uniformly() -> None:
     mean, std, _ = drawn_styles(
         settings(explore_layers=(), shift_select="random"), [style(10.0 * i, 1.0 + i) for i in range(3)]
     )
@@ -344,7 +344,7 @@ def test_each_shifted_sample_draws_one_of_the_received_styles_uniformly() -> Non
     assert stats.chisquare(which.long().bincount(minlength=3).numpy()).pvalue > SURE
 
 
-def test_nothing_is_shifted_where_nothing_was_received(rng: torch.Generator) -> None:
+def test_nothing_is_shifted_without_styles(rng: torch.Generator) -> None:
     features = maps(rng, 4, 2)
     shifted = batch(torch.zeros(4, dtype=torch.int64), settings(explore_layers=())).after()["layer1"](features)
     assert torch.equal(shifted, features)
@@ -363,7 +363,7 @@ LABELS = torch.tensor([0, 0, 0, 1, 1, 2])
 
 
 @pytest.mark.usefixtures("unmixed")
-def test_the_first_active_layer_appends_and_every_active_layer_explores_the_appended(rng: torch.Generator) -> None:
+def test_the_first_layer_appends_and_all_explore(rng: torch.Generator) -> None:
     made = batch(LABELS, settings())
     features = maps(rng, 6, 2)
     first = made.after()["layer1"](features)
@@ -384,7 +384,7 @@ def test_the_first_active_layer_appends_and_every_active_layer_explores_the_appe
 
 
 @pytest.mark.usefixtures("unmixed")
-def test_the_released_code_explores_at_the_first_active_layer_only(rng: torch.Generator) -> None:
+def test_the_released_code_explores_once(rng: torch.Generator) -> None:
     made, features = batch(LABELS, settings(code_compat=True)), maps(rng, 6, 2)
     first = made.after()["layer1"](features)
     copies = features[made.ids[6:] - 100]
@@ -394,7 +394,7 @@ def test_the_released_code_explores_at_the_first_active_layer_only(rng: torch.Ge
 
 
 @pytest.mark.usefixtures("unmixed")
-def test_the_center_of_the_concatenated_batch_moves_only_what_was_appended(rng: torch.Generator) -> None:
+def test_the_center_moves_only_what_was_appended(rng: torch.Generator) -> None:
     features = maps(rng, 6, 2)
     plain, concat = batch(LABELS, settings()), batch(LABELS, settings(center="concat"))
     by_batch, by_all = (made.after()["layer1"](features) for made in (plain, concat))
@@ -408,7 +408,7 @@ def test_the_center_of_the_concatenated_batch_moves_only_what_was_appended(rng: 
 
 
 @pytest.mark.usefixtures("unmixed")
-def test_clamping_in_a_forward_cuts_the_negative_stds_and_their_share_is_logged() -> None:
+def test_clamping_in_a_forward_cuts_negative_stds() -> None:
     by_class = torch.tensor([5.0, 1.0, 2.8])  # the mean is 3.3: 1 goes below 0, 2.8 comes out at 1.3
     std = by_class[LABELS][:, None].expand(6, 2)
     features = pattern(torch.zeros(6, 2), std)
@@ -437,7 +437,7 @@ def test_oversampling_by_none_only_mixes(rng: torch.Generator, monkeypatch: pyte
     assert torch.equal(made.labels, LABELS)
 
 
-def test_random_oversampling_ignores_classes_and_balanced_evens_them_out(rng: torch.Generator) -> None:
+def test_random_and_balanced_oversampling(rng: torch.Generator) -> None:
     labels = torch.tensor([0] * 9 + [1] * 2 + [2])
     appended: dict[bool, Counter[int]] = {True: Counter(), False: Counter()}
     features = maps(rng, 12, 1, side=2)
@@ -452,7 +452,7 @@ def test_random_oversampling_ignores_classes_and_balanced_evens_them_out(rng: to
     assert sum(by_class) == 1200
 
 
-def test_rows_are_mixed_with_any_row_all_channels_alike(rng: torch.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_mixed_with_any_row(rng: torch.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def none_of_its_own(alpha: float, size: int, rng: torch.Generator) -> Tensor:
@@ -482,7 +482,7 @@ def test_the_mixing_weight_is_one_number_per_sample(rng: torch.Generator) -> Non
 
 
 @pytest.mark.parametrize("p", [0.0, 0.3, 1.0])
-def test_shifting_and_every_layer_happen_independently_with_probability_p(p: float, rng: torch.Generator) -> None:
+def test_layers_are_active_with_probability_p(p: float, rng: torch.Generator) -> None:
     how = settings(p=p, explore_layers=("layer2", "layer3", "layer4"), oversample_size=2)
     seen: Counter[tuple[bool, ...]] = Counter()
     runs, features = 400 if 0 < p < 1 else 20, maps(rng, 8, 1, side=2)
@@ -507,7 +507,7 @@ def test_shifting_and_every_layer_happen_independently_with_probability_p(p: flo
 
 
 @pytest.mark.usefixtures("unmixed")
-def test_shifting_comes_before_exploring_at_a_layer_that_does_both(rng: torch.Generator) -> None:
+def test_shifting_comes_before_exploring(rng: torch.Generator) -> None:
     features = maps(rng, 6, 2)
     made = batch(LABELS, settings(exploration=0.0), styles=[style(40.0, 2.0)])
     mean, _ = PAPER(made.after()["layer1"](features))
@@ -530,7 +530,7 @@ def test_extras_pass_through_untouched(released: bool, rng: torch.Generator) -> 
     assert len(made.labels) == len(made.ids) == 40
 
 
-def test_no_style_learning_is_asked_for_where_no_layer_is_named(rng: torch.Generator) -> None:
+def test_without_layers_there_is_no_style_learning(rng: torch.Generator) -> None:
     made, features = batch(LABELS, settings(explore_layers=())), maps(rng, 6, 2)
     assert all(torch.equal(act(features), features) for act in made.after().values())
     assert len(made.labels) == 6
@@ -562,7 +562,7 @@ def plain_released(
     return made
 
 
-def test_the_released_code_mixes_extrapolated_stds_with_their_signs_and_the_text_their_absolute_values() -> None:
+def test_the_released_code_mixes_signed_stds() -> None:
     std = torch.tensor([5.0, 1.0, 3.0, 1.0, 3.0])  # rows 3 and 4 are appended: 1 + 3 (1 - 3) = -5, and 3
     features = pattern(torch.zeros(5, 1), std[:, None])
     partner, weight = torch.tensor([3, 0, 1, 4, 3]), torch.full((5,), 0.25)
@@ -580,9 +580,7 @@ def test_the_released_code_mixes_extrapolated_stds_with_their_signs_and_the_text
 
 
 @pytest.mark.parametrize("center_concat", [False, True])
-def test_the_released_exploration_and_mixing_are_one_adain_with_unbiased_variances(
-    center_concat: bool, rng: torch.Generator
-) -> None:
+def test_the_released_steps_are_one_adain(center_concat: bool, rng: torch.Generator) -> None:
     features = maps(rng, 7, 3)
     partner, weight = torch.randperm(7, generator=rng), torch.rand(7, generator=rng)
     center = 7 if center_concat else 4
@@ -594,7 +592,7 @@ def test_the_released_exploration_and_mixing_are_one_adain_with_unbiased_varianc
     assert not torch.allclose(made, only_mixed, atol=1e-2)
 
 
-def test_a_released_forward_explores_and_mixes_at_once_and_logs_the_share_of_negative_stds(
+def test_a_released_forward_explores_and_mixes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(forward, "beta", lambda alpha, size, rng: torch.full((size,), 0.25))
@@ -616,13 +614,13 @@ def test_a_released_forward_explores_and_mixes_at_once_and_logs_the_share_of_neg
     assert later.shape == rows.shape
 
 
-def test_the_released_partner_is_the_next_row_of_the_class_in_a_cycle() -> None:
+def test_the_released_partner_is_the_next_row() -> None:
     labels = torch.tensor([2, 0, 2, 1, 0, 2])
     assert forward.next_of_class(labels).tolist() == [2, 4, 5, 3, 1, 0]
     assert forward.next_of_class(labels[:0]).tolist() == []
 
 
-def test_the_released_shift_writes_cluster_centres_onto_the_first_samples(rng: torch.Generator) -> None:
+def test_the_released_shift_writes_cluster_centres(rng: torch.Generator) -> None:
     kind = torch.arange(20) % 4  # four styles far apart, five samples each
     mean = (100.0 * kind)[:, None] + 0.1 * torch.rand(20, 2, generator=rng)
     std = 1 + kind[:, None] + 0.1 * torch.rand(20, 2, generator=rng)
@@ -638,7 +636,7 @@ def test_the_released_shift_writes_cluster_centres_onto_the_first_samples(rng: t
         torch.testing.assert_close(new_std[row], std[kind == cluster].mean(0), rtol=0, atol=1e-3)
 
 
-def test_the_released_shift_fails_below_seventeen_samples(rng: torch.Generator) -> None:
+def test_the_released_shift_fails_below_17_samples(rng: torch.Generator) -> None:
     made = batch(
         torch.zeros(16, dtype=torch.int64), settings(explore_layers=(), code_compat=True), styles=[style(4.0, 2.0)]
     )

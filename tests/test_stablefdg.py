@@ -71,7 +71,7 @@ def asked_for_style(method: Any, data: ClientData, round_: int = 0) -> tuple[Any
 
 
 @pytest.mark.parametrize(("layer", "n"), [("layer1", 1), ("layer1", 7), ("layer3", 7)])
-def test_in_eval_mode_style_information_is_eq_2_under_running_statistics(layer: str, n: int) -> None:
+def test_styles_are_eq_2_in_eval_mode(layer: str, n: int) -> None:
     data = held(n=n, flip=True, translate=0.25)  # allowed in training, not here
     _, phi, model = asked_for_style(stablefdg(style_layer=layer, batch_size=2, style_mode="eval"), data)
     eps = RULES[phi.rule].eps
@@ -105,7 +105,7 @@ def normalised_by_hand(model: Any, images: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(("n", "sizes"), [(2, [2]), (7, [7]), (8, [4, 4]), (11, [6, 5])])
-def test_style_information_is_eq_2_over_all_samples_in_whole_batches_of_their_order(n: int, sizes: list[int]) -> None:
+def test_styles_are_eq_2_over_whole_batches(n: int, sizes: list[int]) -> None:
     """Batches of at least 4, none left out, under their own statistics; and the model that trains is left alone."""
     data = held(n=n, flip=True, translate=0.25)  # allowed in training, not here
     client, phi, model = asked_for_style(stablefdg(batch_size=4), data)
@@ -120,7 +120,7 @@ def test_style_information_is_eq_2_over_all_samples_in_whole_batches_of_their_or
     torch.testing.assert_close(phi.std_var.double(), std.var(0, correction=0), rtol=1e-3, atol=1e-6)
 
 
-def test_an_adversary_with_the_images_takes_the_style_that_their_client_took() -> None:
+def test_an_adversary_computes_the_client_s_style() -> None:
     data, method = held(n=11), stablefdg(batch_size=4)
     _, phi, model = asked_for_style(method, data)
     mean, std = method.styles().of_client(model.eval(), data.images, "layer1", RULES[phi.rule])
@@ -128,7 +128,7 @@ def test_an_adversary_with_the_images_takes_the_style_that_their_client_took() -
     assert torch.equal(std.mean(0), phi.std)
 
 
-def test_one_image_in_the_frame_of_a_whole_batch_is_as_it_was_in_that_batch() -> None:
+def test_one_image_in_the_frame_of_its_batch() -> None:
     """The running variance is unbiased, that of a batch is not: 1 in 12 x 64 apart."""
     method, images = stablefdg(), held(n=12).images
     model = used_model(method).eval()
@@ -142,7 +142,7 @@ def test_one_image_in_the_frame_of_a_whole_batch_is_as_it_was_in_that_batch() ->
         assert still.styles().in_frame_of(model, images, "layer1") is model
 
 
-def test_asking_for_the_style_changes_nothing_and_draws_nothing() -> None:
+def test_asking_for_the_style_changes_nothing() -> None:
     data = held(n=5, flip=True, translate=0.25)
     client, first, model = asked_for_style(stablefdg(), data)
     draws = client.rng.get_state()
@@ -152,7 +152,7 @@ def test_asking_for_the_style_changes_nothing_and_draws_nothing() -> None:
     assert equal(model.state_dict(), client.model.state_dict())
 
 
-def test_released_style_information_is_of_augmented_whole_batches_in_train_mode() -> None:
+def test_released_styles_are_of_augmented_batches() -> None:
     data = held(n=41, flip=True, translate=0.25)
     client, phi, model = asked_for_style(stablefdg(code_compat=True, batch_size=20), data)
     assert phi.rule == "dassl"
@@ -197,7 +197,7 @@ def test_several_derangements_agree_nowhere(n: int) -> None:
             assert all(sorted(order) == list(range(n)) for order in orders)
 
 
-def test_several_derangements_send_anyone_to_anyone_alike() -> None:
+def test_several_derangements_are_uniform() -> None:
     seen = Counter(tuple(sorted(order[0] for order in part.derangements(5, 2, seeded(seed)))) for seed in range(600))
     assert len(seen) == 6
     assert stats.chisquare(list(seen.values())).pvalue > SURE
@@ -250,7 +250,7 @@ def test_the_pairing_is_drawn_anew_every_round() -> None:
     assert len(seen) > 3  # of 9
 
 
-def test_farthest_sharing_sends_the_styles_at_the_largest_distance() -> None:
+def test_farthest_sharing_sends_the_farthest_styles() -> None:
     given = told(named(0.0, 1.0, 3.0, 10.0), sharing="farthest")
     assert list(given.values()) == [["client-3"], ["client-3"], ["client-3"], ["client-0"]]
     given = told(named(0.0, 1.0, 3.0, 10.0), sharing="farthest", received=3)
@@ -258,7 +258,7 @@ def test_farthest_sharing_sends_the_styles_at_the_largest_distance() -> None:
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 30])
-def test_farthest_sharing_sends_no_client_its_own_style_even_where_all_are_alike(n: int) -> None:
+def test_farthest_sharing_sends_no_own_style(n: int) -> None:
     vector = torch.tensor([0.1, 0.2, 0.3, 1000.3])
     for received in (1, n - 1):
         given = told(named(*[vector] * n), sharing="farthest", received=received)
@@ -266,7 +266,7 @@ def test_farthest_sharing_sends_no_client_its_own_style_even_where_all_are_alike
         assert all(len(set(others)) == received for others in given.values())
 
 
-def test_where_no_style_is_shared_the_model_comes_with_the_call_to_fit() -> None:
+def test_without_styles_the_model_comes_with_fit() -> None:
     for settings, clients in (({"received": 0}, 3), ({"style_learning": False}, 3), ({}, 1), ({"participants": 1}, 3)):
         server = stablefdg(**settings).server(federation(clients), seeded(0))
         ask = next(server)
@@ -330,7 +330,7 @@ def test_an_option_changes_only_what_it_says(settings: Mapping[str, Any]) -> Non
 @pytest.mark.parametrize(
     ("kind", "qk_norm", "dim"), [("mix", True, 5), ("cross", False, 3), ("self", True, 2), ("conv", True, 4)]
 )
-def test_the_highlighter_is_the_one_that_was_asked_for(kind: str, qk_norm: bool, dim: int) -> None:
+def test_the_highlighter_is_the_chosen_one(kind: str, qk_norm: bool, dim: int) -> None:
     made = stablefdg(attention=kind, qk_norm=qk_norm, attention_dim=dim).model(federation(), seeded(0)).highlighter
     assert (made.kind, made.qk_norm, made.query.weight.shape[0]) == (kind, qk_norm, dim)
 
@@ -347,14 +347,14 @@ def test_styles_are_released_once_a_round_or_never() -> None:
         assert (disclosed.releases("style_statistics"), disclosed.releases("model_state")) == (0, 9)
 
 
-def test_one_position_is_refused_where_attention_would_read_it() -> None:
+def test_attention_refuses_a_single_position() -> None:
     world = Federation(("client-0",), 3, 1, network, 0)
     with pytest.raises(ValueError, match="attention"):
         stablefdg().model(world, seeded(0))
     assert stablefdg(attention="off").model(world, seeded(0)) is not None
 
 
-def test_a_resnet_18_with_the_stem_of_imagenet_is_refused_at_32_px() -> None:
+def test_an_imagenet_stem_is_refused_at_32_px() -> None:
     def build(rng: torch.Generator) -> Backbone:
         return backbone("resnet18", mean=(0.5,) * 3, std=(0.5,) * 3, rng=rng)
 
@@ -425,7 +425,7 @@ def test_the_loss_is_of_batch_and_appended(
 
 @pytest.mark.parametrize("attention", ["mix", "cross"])
 @pytest.mark.parametrize("p", [0.0, 1.0])
-def test_a_class_with_one_image_in_the_batch_asks_another_local_image(
+def test_a_lone_image_of_a_class_asks_another(
     attention: str, p: float, classified: Seen, judged: list[tuple[Tensor, Tensor]]
 ) -> None:
     labels = torch.tensor([0, 1, 2] * 3 + [0])
@@ -467,7 +467,7 @@ def test_without_partners_no_other_image_is_fetched(attention: str, judged: list
     assert [len(logits) for logits, _ in judged] == [3, 3]
 
 
-def test_style_and_attention_off_leave_fedavg_with_equal_weights() -> None:
+def test_all_off_is_fedavg_with_equal_weights() -> None:
     plain, data = stablefdg(attention="off", style_learning=False, local_epochs=4), held(n=8)
     fedavg: Any = Method.named("fedavg").configured(
         {"weights": "uniform", "local_epochs": 4, "lr": 0.1, "schedule": "constant"}
@@ -479,7 +479,7 @@ def test_style_and_attention_off_leave_fedavg_with_equal_weights() -> None:
         torch.testing.assert_close(state[name], value, rtol=1e-4, atol=1e-5)
 
 
-def test_fit_trains_the_model_that_came_with_the_call_for_styles() -> None:
+def test_fit_trains_the_model_sent_for_styles() -> None:
     method, data = stablefdg(p=1.0, local_epochs=3, batch_size=4), held(n=6, flip=True, translate=0.25)
     state, received = ModelState.of(used_model(method), SERVER, 0), style("peer", 1.0)
     client = method.client(federation(), data, seeded(1))
@@ -491,7 +491,7 @@ def test_fit_trains_the_model_that_came_with_the_call_for_styles() -> None:
     assert counters == {3 * 1}  # trained in train mode though styles were taken in evaluation
 
 
-def test_the_step_of_a_round_has_the_learning_rate_of_that_round() -> None:
+def test_each_round_has_its_learning_rate() -> None:
     method = stablefdg(p=0.0, rounds=4, schedule="cosine", attention="self", lr=0.01)
     start, data, moved = used_model(method), held(n=6), {}
     for round_ in (0, 1, 3):
@@ -505,7 +505,7 @@ def test_the_step_of_a_round_has_the_learning_rate_of_that_round() -> None:
         torch.testing.assert_close(moved[round_], share * moved[0], rtol=1e-3, atol=1e-6)
 
 
-def test_a_literal_shift_uses_the_style_information_of_ones_own() -> None:
+def test_a_literal_shift_uses_the_own_style() -> None:
     data = held(n=8)
     received = StyleStatistics.build(
         style("peer", 1.0).tensors() | {"mean_var": torch.full((4,), 4.0)}, style("peer", 1.0).facts()
@@ -531,7 +531,7 @@ def test_a_received_style_matters(settings: Mapping[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("mode", "applied"), [("train", False), ("eval", True)])
-def test_a_style_received_in_the_first_round_is_applied_in_eval_mode_only(mode: str, applied: bool) -> None:
+def test_first_styles_are_applied_in_eval_mode_only(mode: str, applied: bool) -> None:
     method, data = stablefdg(p=1.0, explore_layers=(), attention="self", style_mode=mode), held(n=8)
     weights = []
     for received in ((), (style("peer", 9.0),)):
@@ -541,7 +541,7 @@ def test_a_style_received_in_the_first_round_is_applied_in_eval_mode_only(mode: 
 
 
 @pytest.mark.parametrize("settings", [{}, {"code_compat": True}], ids=str)
-def test_taking_a_style_moves_no_counter_and_no_statistic(settings: Mapping[str, Any]) -> None:
+def test_taking_a_style_moves_no_statistic(settings: Mapping[str, Any]) -> None:
     """One round of two steps counts two batches, whatever else the images were passed for."""
     method = stablefdg(batch_size=20, **settings)
     client, _, model = asked_for_style(method, held(n=41))
@@ -559,7 +559,7 @@ def test_taking_a_style_moves_no_counter_and_no_statistic(settings: Mapping[str,
     ],
     ids=str,
 )  # fmt: skip
-def test_every_ablation_trains_and_gives_another_model(settings: Mapping[str, Any]) -> None:
+def test_every_ablation_gives_another_model(settings: Mapping[str, Any]) -> None:
     labels = (0,) * 8 + (1,) * 3 + (2,) * 2
     _, plain = fitted(stablefdg(p=1.0), held(n=13, labels=labels), (style("peer", 1.0),))
     _, other = fitted(stablefdg(**{"p": 1.0} | dict(settings)), held(n=13, labels=labels), (style("peer", 1.0),))
@@ -575,19 +575,19 @@ def test_the_share_of_negative_stds_is_logged() -> None:
     assert 0 <= total / count <= 1
 
 
-def test_the_entropy_of_unnormalised_attention_is_logged() -> None:
+def test_the_entropy_of_attention_is_logged() -> None:
     client, _ = fitted(stablefdg(qk_norm=False, p=0.0), held(n=12))
     assert [name for name in client.log if "entropy" in name], "qk_norm=False logs its entropy"
 
 
-def test_the_released_code_trains_clients_whose_last_batch_is_short() -> None:
+def test_the_released_code_trains_short_batches() -> None:
     method = stablefdg(code_compat=True, batch_size=20, p=1.0)  # its loader drops the last 5 of 25
     _, state = fitted(method, held(n=25), (style("peer", 1.0),))
     assert int(state["backbone.body.layer1.1.num_batches_tracked"]) >= 1
 
 
 @pytest.mark.parametrize("released", [False, True])
-def test_only_the_released_client_pairs_images_in_a_cycle(released: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_released_code_pairs_in_a_cycle(released: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a batch of one class each image attends to the next, and the last to the first."""
     seen: list[list[int]] = []
     method = stablefdg(code_compat=released, batch_size=20, p=0.0)
@@ -602,7 +602,7 @@ def test_only_the_released_client_pairs_images_in_a_cycle(released: bool, monkey
     assert len(seen) == method.local_epochs
 
 
-def test_a_style_of_one_position_is_refused_where_its_variance_is_unbiased() -> None:
+def test_an_unbiased_style_needs_positions() -> None:
     """It would be 0 / 0; with the paper's biased variance it is 0."""
     rng = torch.Generator().manual_seed(0)
     world = Federation(
@@ -620,7 +620,7 @@ def test_a_style_of_one_position_is_refused_where_its_variance_is_unbiased() -> 
 
 
 @pytest.mark.parametrize("resend", [False, True])
-def test_a_style_that_is_relayed_again_crosses_in_the_round_of_the_relay(resend: bool, tmp_path: Path) -> None:
+def test_a_relayed_style_is_of_the_relay_s_round(resend: bool, tmp_path: Path) -> None:
     """Clients share once (`resend_styles=False`) or each round; in each round each is sent one other's."""
     transcript = factories.run(stablefdg(rounds=3, resend_styles=resend, lr=1e-3), 6, 6, 6, build=network).transcript
     relays = [record for record in transcript.records if record.relayed]

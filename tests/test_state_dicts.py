@@ -91,7 +91,7 @@ FORMS: dict[str, Callable[[State], object]] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_weights_are_read_in_the_forms_in_which_they_are_saved(form: str, state: State, tmp_path: Path) -> None:
+def test_weights_are_read_in_all_saved_forms(form: str, state: State, tmp_path: Path) -> None:
     torch.save(FORMS[form](state), tmp_path / "weights.ckpt")
     tensors = loaded(tmp_path / "weights.ckpt")
     assert tensors.keys() == state.keys()
@@ -99,9 +99,7 @@ def test_weights_are_read_in_the_forms_in_which_they_are_saved(form: str, state:
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "weights.pth"])
-def test_safetensors_with_a_prefix_and_16_bits_are_known_by_their_content(
-    name: str, state: State, tmp_path: Path
-) -> None:
+def test_safetensors_are_known_by_their_content(name: str, state: State, tmp_path: Path) -> None:
     half = {n: t.half() if t.is_floating_point() else t for n, t in state.items()}
     safetensors.torch.save_file(before("model.", half), tmp_path / name)
     tensors = loaded(tmp_path / name)
@@ -115,7 +113,7 @@ def test_what_a_run_of_ours_leaves_is_read(state: State, tmp_path: Path) -> None
     assert torch.equal(loaded(tmp_path / "model.safetensors")["stem.0.weight"], state["stem.0.weight"])
 
 
-def test_a_wrapped_part_of_a_network_and_old_names_behind_a_prefix_are_understood(tmp_path: Path) -> None:
+def test_wrapped_networks_and_old_names_are_understood(tmp_path: Path) -> None:
     """As torch's ImageNet example saves AlexNet, and an old DenseNet from several GPUs."""
     alexnet = architecture("alexnet").build()
     torch.save(
@@ -183,7 +181,7 @@ REFUSED: dict[str, tuple[Callable[[State, Path], object], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_read_is_one_line_that_says_what_to_do(case: str, state: State, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_one_line(case: str, state: State, tmp_path: Path) -> None:
     save, told = REFUSED[case]
     path = tmp_path / "weights.pth"
     save(state, path)

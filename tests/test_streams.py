@@ -43,7 +43,7 @@ def test_what_cannot_be_written_is_dropped(make: "type[io.TextIOWrapper]") -> No
 @pytest.mark.parametrize(
     ("encoding", "written"), [("ascii", rb"\xe9 \u611b \udcff"), ("latin-1", b"\xe9 \\u611b \\udcff")]
 )
-def test_what_an_encoding_lacks_is_written_as_an_escape(encoding: str, written: bytes) -> None:
+def test_what_an_encoding_lacks_is_escaped(encoding: str, written: bytes) -> None:
     raw = io.BytesIO()
     stream = Lenient(io.TextIOWrapper(raw, encoding=encoding))
     stream.write("é 愛 \udcff")
@@ -51,7 +51,7 @@ def test_what_an_encoding_lacks_is_written_as_an_escape(encoding: str, written: 
     assert raw.getvalue() == written
 
 
-def test_closed_streams_are_nowhere_and_come_back_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_streams_come_back_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)
     monkeypatch.setattr(sys, "stderr", None)
     with lenient():
@@ -79,7 +79,7 @@ def test_the_command_line_ends_without_a_traceback(command: str, said: str) -> N
 
 
 @pytest.mark.slow
-def test_an_audit_whose_reader_goes_away_is_carried_out(tmp_path: Path) -> None:
+def test_an_audit_outlives_its_reader(tmp_path: Path) -> None:
     words = "--method fedavg --preset quick --set rounds=1 local_epochs=1 --attack none"
     script = f"set -o pipefail; {AUDIT} {words} --out out 2>&1 | head -c 9"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "FORCE_COLOR": "1"}  # a live line, though nobody watches it

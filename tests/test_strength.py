@@ -35,7 +35,7 @@ def floor_of(report: Results, **changed: object) -> Floor:
     return Floor.model_validate(given | changed)
 
 
-def test_a_floor_is_reached_at_its_bound_and_missed_beyond_it() -> None:
+def test_a_floor_is_reached_at_its_bound() -> None:
     report = results()
     floor = floor_of(report)
     value = reached(report.runs[0], floor)
@@ -54,7 +54,7 @@ def test_a_figure_that_is_not_there_is_a_shortfall() -> None:
     assert len(shortfalls(report, [floor])) == len(report.runs)
 
 
-def test_a_floor_that_is_not_reached_yet_must_not_get_worse() -> None:
+def test_an_unreached_floor_must_not_get_worse() -> None:
     report = results()
     floor = floor_of(report)
     value = reached(report.runs[0], floor)

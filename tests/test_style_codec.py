@@ -73,7 +73,7 @@ def test_a_stylised_image_takes_the_others_style(codec: StyleCodec, target: str)
 
 
 @pytest.mark.parametrize("target", DOMAINS)
-def test_a_domains_pooled_style_draws_another_domain_towards_it(codec: StyleCodec, target: str) -> None:
+def test_a_pooled_style_draws_another_domain(codec: StyleCodec, target: str) -> None:
     given = pooled_style(codec.encode(DOMAINS[target].images))
     for source in set(DOMAINS) - {target}:
         images = DOMAINS[source].images[:64]

@@ -75,7 +75,7 @@ def test_the_reading_is_the_slow_ridge_regression(rng: torch.Generator) -> None:
     assert 0.3 < explained < 1
 
 
-def test_of_an_unknown_domain_a_whole_domain_is_left_out(rng: torch.Generator) -> None:
+def test_of_an_unknown_domain_a_domain_is_left_out(rng: torch.Generator) -> None:
     """Domains that tell labels in ways of their own explain each other's labels in none, though their own well."""
     pairs = [of_domain(rng) for _ in range(4)]
     turned = [
@@ -89,14 +89,14 @@ def test_of_an_unknown_domain_a_whole_domain_is_left_out(rng: torch.Generator) -
     assert float(apart.weights[0].abs().max()) < 0.1 * float(alike.weights[0].abs().max())
 
 
-def test_labels_that_influences_do_not_tell_are_not_read(rng: torch.Generator) -> None:
+def test_labels_without_influence_are_not_read(rng: torch.Generator) -> None:
     domain, labels = of_domain(rng, signal=0.0, count=200)
     told, known = of_domain(rng, count=200)
     assert styles._Reading.of([domain], [labels], 30, known=True).explained < 0.03
     assert styles._Reading.of([told], [known], 30, known=True).explained > 0.4
 
 
-def test_a_noisy_style_is_shrunk_as_by_the_noise_s_covariance(rng: torch.Generator) -> None:
+def test_a_noisy_style_is_shrunk_by_covariance(rng: torch.Generator) -> None:
     clear, labels = of_domain(rng, noise=0.0)
     noisy = type(clear)(
         [], clear.influences, clear.center, clear.spread, 3 * torch.randn(30, WIDTH, generator=rng).double()
@@ -118,7 +118,7 @@ def test_readings_are_stretched_as_least_squares_wants(variance: float, explaine
     assert found == pytest.approx(best, rel=0.05)
 
 
-def test_skew_that_chance_may_explain_stretches_nothing(rng: torch.Generator) -> None:
+def test_skew_by_chance_stretches_nothing(rng: torch.Generator) -> None:
     few = styles._Reading([], 0.4)
     readings = (0.4 * 0.9 / 30 / 10) ** 0.5 * torch.randn(9, 10, generator=rng)
     assert few.stretch(readings - readings.mean(0), 30) == 1.0
@@ -135,7 +135,7 @@ def test_styles_are_compared_within_their_cluster(rng: torch.Generator) -> None:
         assert joined.nonzero().flatten().tolist() == [0, *(1 + i for i in wanted)]
 
 
-def test_a_server_tells_clients_of_its_images_of_half_the_digits_from_each_other(evaluator: Evaluator) -> None:
+def test_a_server_tells_halves_of_the_digits_apart(evaluator: Evaluator) -> None:
     """The positive control is the style of a client of five digits in both rounds, the negative one of the other five."""
     one = evaluator.style_adversaries(threat("server"), (None,), LabelShares())[0]
     adversary, attack = one.adversary, Attack.named("label_histogram").configured({"rounds": 2})

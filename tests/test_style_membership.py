@@ -43,7 +43,7 @@ def test_a_density_is_scipy_s(rng: torch.Generator) -> None:
 
 
 @pytest.mark.parametrize("pooled", [False, True])
-def test_moments_of_an_artifact_are_the_means_of_the_images_contributions(pooled: bool, rng: torch.Generator) -> None:
+def test_moments_are_means_of_contributions(pooled: bool, rng: torch.Generator) -> None:
     mean, std = torch.randn(30, 4, generator=rng), torch.rand(30, 4, generator=rng) + 0.5
     rule, facts = ("pooled_biased" if pooled else "paper_eps"), {"client": "a", "round": 0, "granularity": "client"}
     draft = StyleDraft(mean=mean, std=std, variances=not pooled, at="layer", rule=rule, **facts)
@@ -55,7 +55,7 @@ def test_moments_of_an_artifact_are_the_means_of_the_images_contributions(pooled
     torch.testing.assert_close(moments.of_artifact(artifact), expected, atol=1e-4, rtol=1e-4)
 
 
-def test_clients_in_one_pass_have_the_styles_of_each_by_itself(rng: torch.Generator) -> None:
+def test_clients_in_one_pass_have_their_styles(rng: torch.Generator) -> None:
     method = Method.named("stablefdg")(batch_size=3)
     model = torch.nn.Module()
     model.backbone = backbone("small_resnet", mean=(0.5,) * 3, std=(0.5,) * 3, rng=rng)
@@ -101,14 +101,14 @@ def test_more_moments_and_more_rounds_tell_more() -> None:
     assert worlds(20, 100, variances=False, rounds=4) > least + 0.05
 
 
-def test_power_falls_with_the_number_of_images_and_with_noise() -> None:
+def test_power_falls_with_images_and_noise() -> None:
     areas = [worlds(n, 100, noise=0.01) for n in (1, 2, 5, 20)]
     assert areas[0] == 1
     assert areas == sorted(areas, reverse=True)
     assert worlds(5, 100, noise=30.0) < 0.56  # the best test has Phi(0.046 / sqrt 2) = 0.513
 
 
-def test_rounds_are_spread_from_the_last_to_the_first() -> None:
+def test_rounds_are_evenly_spread() -> None:
     assert part._evenly_spaced(range(16), 4) == [0, 5, 10, 15]
     assert part._evenly_spaced(range(16), 1) == [15]
     assert part._evenly_spaced(range(3), 8) == [0, 1, 2]
@@ -132,7 +132,7 @@ def scores(little: Fitted) -> dict[int | None, TrialScores]:
     )[0]
 
 
-def test_styles_of_single_images_and_of_tiny_clients_give_their_images_away(
+def test_styles_of_tiny_clients_reveal_members(
     scores: dict[int | None, TrialScores],
 ) -> None:
     areas = [float(np.mean(scores[size].headline["attack"])) for size in (1, 2, 5, None)]
@@ -140,14 +140,14 @@ def test_styles_of_single_images_and_of_tiny_clients_give_their_images_away(
     assert min(areas) > 0.9  # tiny clients: most of what explains a style is among the candidates
 
 
-def test_another_client_s_style_says_nothing_of_membership(scores: dict[int | None, TrialScores]) -> None:
+def test_another_client_s_style_reveals_no_member(scores: dict[int | None, TrialScores]) -> None:
     """Targets of a domain have their few non-members in common, so that all may lie off 0.5 together."""
     for size in (1, 2, 5):
         assert abs(np.mean(scores[size].headline["other_client"]) - 0.5) < 0.1
         assert abs(np.mean(scores[size].headline["noise"]) - 0.5) < 0.04
 
 
-def test_all_rounds_are_read_and_candidates_are_replayed_in_batches(evaluator: Evaluator) -> None:
+def test_candidates_are_replayed_in_batches(evaluator: Evaluator) -> None:
     """Of clients of all candidates, whose batches are the artifact's, nothing remains; in other batches much does."""
     (asked,) = evaluator.adversaries(evaluator.series("style_statistics"), threat("server"), (None,), Members())
     observation = asked.trials[0].by_role["attack"][0].observation
@@ -162,9 +162,7 @@ def test_all_rounds_are_read_and_candidates_are_replayed_in_batches(evaluator: E
     assert float(replay.remainders.abs().max()) < 1e-3
 
 
-def test_adversaries_of_the_same_candidates_share_their_replays(
-    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_adversaries_share_their_replays(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that sees the last round alone, and one with other images of its own, replay nothing anew, and answer as if."""
     (asked,) = evaluator.adversaries(evaluator.series("style_statistics"), threat("server"), (None,), Members())
     observations = [asked.trials[0].by_role["attack"][0].observation]

@@ -47,7 +47,7 @@ def drawn(folder: Path, **environment: str) -> str:
 
 
 @pytest.mark.slow
-def test_matplotlibs_configuration_and_warnings_as_errors_change_no_picture(tmp_path: Path) -> None:
+def test_matplotlib_s_configuration_changes_no_picture(tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
     plain = drawn(tmp_path / "plain")
     for name, content in {"settings": RC.encode(), "binary": bytes(range(256))}.items():
@@ -76,7 +76,7 @@ def test_a_full_folder_for_temporary_files_is_named(monkeypatch: pytest.MonkeyPa
         file_memory.in_file(torch.zeros(file_memory.LARGE))
 
 
-def test_a_name_in_utf8_under_another_locale_names_the_locale(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_utf8_names_under_another_locale_are_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "getfilesystemencoding", lambda: "ascii")
     with pytest.raises(ValueError, match=r"encoding of your locale \(ascii\), got .*PYTHONUTF8=1"):
         file_names.check_name("фото".encode().decode("ascii", "surrogateescape"), "--out")
@@ -84,7 +84,7 @@ def test_a_name_in_utf8_under_another_locale_names_the_locale(monkeypatch: pytes
         file_names.check_name("\udcff", "--out")
 
 
-def test_a_command_restarts_in_utf8_under_another_locale(tmp_path: Path) -> None:
+def test_a_command_restarts_in_utf8(tmp_path: Path) -> None:
     environment = {**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
     words = [sys.executable, "-m", "fdgpriv.compare", str(tmp_path / "фото"), "b"]
     root = Path(__file__).parent.parent

@@ -40,9 +40,7 @@ def audited(method: str, dataset: Dataset, folder: Path) -> tuple[Utility, Evalu
         pytest.param("lsi:select=validation,invariance=0", "lsi:select=last,invariance=0", marks=pytest.mark.slow),
     ],
 )
-def test_a_method_that_selects_trains_as_one_that_does_not(
-    selecting: str, plain: str, tiny: Dataset, tmp_path: Path
-) -> None:
+def test_selection_does_not_change_the_training(selecting: str, plain: str, tiny: Dataset, tmp_path: Path) -> None:
     """Clients that report accuracies train as those do that do not."""
     one, evaluator = audited(selecting, tiny, tmp_path / "one")
     other, _ = audited(plain, tiny, tmp_path / "other")
@@ -76,7 +74,7 @@ class Fixed(nn.Module):
 
 
 @pytest.mark.parametrize(("clients", "every"), [(5, 1), (5, 3), (2, 3), (1, 3), (6, 3)])
-def test_models_that_are_tried_on_every_third_image_try_each_image(clients: int, every: int, tiny: Dataset) -> None:
+def test_every_third_image_tries_each_image(clients: int, every: int, tiny: Dataset) -> None:
     population = populate(tiny, tiny.default_target, "domains:1", 6, 0)
     n, names = len(population.target), list(population.clients)[:clients]
     images = torch.zeros(n, 3, 2, 2)
@@ -113,7 +111,7 @@ class Sign(nn.Module):
         return torch.stack([-mean, mean], dim=1)
 
 
-def test_without_shared_statistics_each_domain_has_its_own(tiny: Dataset) -> None:
+def test_kept_statistics_are_of_each_domain(tiny: Dataset) -> None:
     """Every domain has its own brightness, about which its two classes lie: its own mean tells them, no common one does."""
     population = populate(tiny, tiny.default_target, "single", 3, 0)
 

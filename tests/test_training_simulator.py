@@ -25,7 +25,7 @@ def trained(request: pytest.FixtureRequest, digits: Dataset) -> tuple[str, Fitte
     return request.param, fit(shortened(digits, 48), clients=3, method=request.param)
 
 
-def test_the_last_layer_is_the_one_that_tells_classes_apart(trained: tuple[str, Fitted]) -> None:
+def test_the_last_layer_separates_classes(trained: tuple[str, Fitted]) -> None:
     """Wherever its tensors stand: a projection or an attention may come after it in the network."""
     method, fitted = trained
     target = next(
@@ -46,7 +46,7 @@ def test_the_last_layer_is_the_one_that_tells_classes_apart(trained: tuple[str, 
     assert len(row) == statistics + first + last
 
 
-def test_fewer_artifacts_are_asked_about_where_one_takes_a_training(trained: tuple[str, Fitted]) -> None:
+def test_expensive_artifacts_are_asked_about_less(trained: tuple[str, Fitted]) -> None:
     _, fitted = trained
     evaluator = fitted.evaluator()
     (target,) = [
@@ -60,9 +60,7 @@ def test_fewer_artifacts_are_asked_about_where_one_takes_a_training(trained: tup
         assert {client for client, _ in asked} >= set(fitted.population.clients)
 
 
-def test_what_was_trained_with_the_same_draws_is_remembered_and_nobody_can_tell(
-    trained: tuple[str, Fitted], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trainings_of_equal_draws_are_remembered(trained: tuple[str, Fitted], monkeypatch: pytest.MonkeyPatch) -> None:
     """The model, and what is drawn after it, are those of a simulator that remembers nothing."""
     _, fitted = trained
     train, trainings = TrainingSimulator.trained, list[TrainingSimulator]()
@@ -108,7 +106,7 @@ def test_a_simulated_client_draws_its_own_dropout(digits: Dataset) -> None:
     assert any(not torch.equal(tensor, other[name]) for name, tensor in one.items())
 
 
-def test_artifacts_without_the_defense_are_of_trainings_without_its_noise(digits: Dataset) -> None:
+def test_undefended_artifacts_train_without_noise(digits: Dataset) -> None:
     """DP-SGD is in the steps: a positive control that is trained by it finds nothing."""
     evaluator = fit(shortened(digits, 48), clients=3, method="fedavg", defense="dpsgd:epsilon=0.5").evaluator()
     name, data = next(iter(evaluator.population.clients.items()))

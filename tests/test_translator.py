@@ -67,7 +67,7 @@ def parties(fitted: Fitted, count: int, size: int) -> list[ClientSample]:
 # What is told
 
 
-def test_of_each_client_it_is_told_where_the_same_latents_go_beside_where_they_go_for_all(translated: Fitted) -> None:
+def test_a_vector_is_each_client_s_own_shift(translated: Fitted) -> None:
     simulator, p = simulator_of(translated), translated.method.latent_dim  # type: ignore[attr-defined]
     shift = torch.randn(4, p, generator=generator(1))
     told = torch.stack([one.moments for one in simulator.translated(Moves(torch.ones(4), shift), 4)])
@@ -82,7 +82,7 @@ def test_of_each_client_it_is_told_where_the_same_latents_go_beside_where_they_g
         assert float(apart[row].mean()) == pytest.approx(1, abs=0.1)
 
 
-def test_the_target_tells_of_the_translator_that_crossed(translated: Fitted) -> None:
+def test_the_target_is_the_translator_that_crossed(translated: Fitted) -> None:
     target = translated.evaluator().series(KIND)
     assert tuple(target.wire) == translated.federation.clients
     (sent,) = {id(a): a for _, a in translated.transcript.of_kind(KIND) if a is not None}.values()
@@ -108,9 +108,7 @@ def test_moments_come_in_pairs() -> None:
 # Simulated
 
 
-def test_a_translator_is_made_of_the_heads_that_clients_train(
-    translated: Fitted, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_translator_is_made_of_trained_heads(translated: Fitted, monkeypatch: pytest.MonkeyPatch) -> None:
     simulator, asked = simulator_of(translated), parties(translated, 4, 12)
     own: Any = type(translated.method)
     plain, calls = own.translator, []
@@ -134,13 +132,13 @@ def test_a_translator_is_made_of_the_heads_that_clients_train(
     assert all(torch.equal(a.tensors()["moments"], b.tensors()["moments"]) for a, b in zip(made, again, strict=True))
 
 
-def test_one_client_alone_is_a_federation_of_one_and_differs_from_nobody(translated: Fitted) -> None:
+def test_one_client_differs_from_nobody(translated: Fitted) -> None:
     (sample,) = parties(translated, 1, 12)
     made = simulator_of(translated).simulate(sample, generator(0))
     torch.testing.assert_close(made.tensors()["moments"], torch.zeros_like(made.tensors()["moments"]))
 
 
-def test_one_translator_stands_for_no_few_images_and_no_shadow(translated: Fitted) -> None:
+def test_a_translator_has_no_shadows(translated: Fitted) -> None:
     evaluator = translated.evaluator()
     target = evaluator.series(KIND)
     assert target.needs_all_clients
@@ -179,7 +177,7 @@ def by_heads(informed: bool) -> Any:
 
 
 @pytest.mark.parametrize(("informed", "least", "most"), [(True, 0.99, 1.0), (False, 0.0, 0.5)])
-def test_domains_are_named_where_a_translator_knows_them(
+def test_domains_are_inferred_from_a_translator(
     digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, informed: bool, least: float, most: float
 ) -> None:
     fitted = fitted_once(
@@ -213,7 +211,7 @@ class Passed(Defense):
 
 
 @pytest.mark.parametrize(("defense", "federations"), [(None, [12]), (Passed(), [6, 12, 12])])
-def test_one_federation_is_simulated_and_another_where_there_was_a_defense(
+def test_a_defended_federation_is_simulated_apart(
     translated: Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defense: Defense | None, federations: list[int]
 ) -> None:
     sizes: list[int] = []
@@ -230,6 +228,6 @@ def test_one_federation_is_simulated_and_another_where_there_was_a_defense(
     assert (found.undefended is found.by_size[None]) == (defense is None)
 
 
-def test_there_is_no_target_where_no_translator_crossed(digits: Dataset) -> None:
+def test_no_target_without_a_translator(digits: Dataset) -> None:
     plain = fitted_once(shortened(digits, 64), clients=3, method="lsi", settings=LSI_IN_HASTE | {"invariance": "0"})
     assert KIND not in plain.evaluator().artifact_series

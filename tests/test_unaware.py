@@ -91,7 +91,7 @@ def test_what_only_the_knowing_attacker_can_read(found: AttackScores) -> None:
     assert set(told.controls) == {"noise", "mean_image", "random_style", "other_domain"}
 
 
-def test_its_trials_are_those_of_the_knowing_one_and_its_practice_is_without_the_defense(hidden: Fitted) -> None:
+def test_its_practice_is_without_the_defense(hidden: Fitted) -> None:
     evaluator = hidden.evaluator()
     one = trials(evaluator)
     target = evaluator.series(STYLES)
@@ -111,7 +111,7 @@ def test_its_trials_are_those_of_the_knowing_one_and_its_practice_is_without_the
     assert torch.equal(made[0], made[1].flip(0))
 
 
-def test_the_knowing_attacker_s_scores_do_not_depend_on_it(
+def test_the_aware_attacker_s_scores_stay(
     hidden: Fitted, found: AttackScores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fdgpriv.evaluation.attack_evaluation.unaware", lambda *given: {})
@@ -124,9 +124,7 @@ def test_the_knowing_attacker_s_scores_do_not_depend_on_it(
     )
 
 
-def test_where_there_is_nothing_to_know_nothing_is_run(
-    fitted: Fitted, hidden: Fitted, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_defense_nothing_is_run(fitted: Fitted, hidden: Fitted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scoring, "evaluate_tasks", lambda *given: pytest.fail("an attack was run"))
     for made, kind in ((fitted, STYLES), (hidden, ModelState.kind)):
         evaluator = made.evaluator()
@@ -156,7 +154,7 @@ def test_which_kinds_a_defense_changes() -> None:
         assert not own[name]().alters(STYLES), name
 
 
-def test_the_positive_control_of_attacks_on_layers_is_undefended_at_the_deepest(tiny: Dataset, tmp_path: Path) -> None:
+def test_positive_controls_of_layers_are_undefended(tiny: Dataset, tmp_path: Path) -> None:
     evaluator = fit(tiny, clients=6, defense="gaussian:epsilon=0.05").evaluator()
     attack = AttackTrials(evaluator, Attack.named("layout_probe")(), threat("server"))
     (found,) = AttackEvaluation(attack, "layout_probe", STYLES, True, tmp_path, "c", RUN_KEY).run().values()

@@ -36,7 +36,7 @@ from fdgpriv.privacy import poisson
         ),
     ],
 )
-def test_an_unreachable_budget_is_refused_before_training(
+def test_an_unreachable_budget_is_refused(
     spec: str, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     method = "stablefdg" if spec.startswith("laplace") else "fedavg"
@@ -48,7 +48,7 @@ def test_an_unreachable_budget_is_refused_before_training(
     assert not (tmp_path / "out").exists()
 
 
-def test_the_least_epsilon_by_rdp_is_that_of_noise_without_end() -> None:
+def test_the_least_epsilon_is_of_endless_noise() -> None:
     least = poisson.least_rdp_epsilon(1e-5)
     every = [math.log((a - 1) / a) - (math.log(1e-5) + math.log(a)) / (a - 1) for a in poisson.ORDERS]
     assert least == pytest.approx(min(every), rel=1e-12)

@@ -47,7 +47,7 @@ def test_the_least_denominator_is_that_of_a_search(m: int, data: st.DataObject) 
     assert client_size.denominator([float(np.float32(k) / np.float32(m)) for k in hits]) == slow
 
 
-def test_numbers_that_are_no_small_fractions_tell_nothing(rng: torch.Generator) -> None:
+def test_large_denominators_reveal_nothing(rng: torch.Generator) -> None:
     assert client_size.denominator(torch.rand(4, generator=rng).double().tolist()) == 0
     assert client_size.denominator([1 / 2039, 1 / 2029]) == 0  # two primes: more images than we look for
     assert client_size.denominator([0.0, 1.0, 1.0]) == 1
@@ -55,13 +55,13 @@ def test_numbers_that_are_no_small_fractions_tell_nothing(rng: torch.Generator) 
 
 @pytest.mark.parametrize("share", [0.1, 0.2, 0.29])
 @pytest.mark.parametrize("n", [1, 2, 5, 17, 18, 19, 20, 27, 33, 200])
-def test_as_many_are_held_out_as_a_client_of_that_size_holds_out(n: int, share: float) -> None:
+def test_held_out_images_of_a_client_of_that_size(n: int, share: float) -> None:
     beside = held_out_for(n, share)
     assert held_out(n + beside, share) == beside
     assert all(held_out(n + fewer, share) != fewer for fewer in range(1, beside))
 
 
-def test_the_share_that_is_held_out_is_exact_and_at_least_one_image() -> None:
+def test_the_held_out_share_is_exact() -> None:
     for percent in (1, 10, 20, 29, 57, 99):
         assert [held_out(n, percent / 100) for n in range(1, 1001)] == [
             max(1, percent * n // 100) for n in range(1, 1001)
@@ -69,7 +69,7 @@ def test_the_share_that_is_held_out_is_exact_and_at_least_one_image() -> None:
 
 
 @pytest.mark.parametrize(("share", "typical"), [(0.1, 50), (0.2, 50), (0.2, 1000), (0.2, 82), (0.3, 46)])
-def test_the_number_of_held_out_images_bounds_the_client_size_by_the_share(share: float, typical: int) -> None:
+def test_held_out_images_bound_the_client_size(share: float, typical: int) -> None:
     federation = SimpleNamespace(held_out=share)
     adversary = SimpleNamespace(typical=typical, simulator=lambda kind: SimpleNamespace(federation=federation))
     able = [n - 20 for n in range(21, 1000) if held_out(n, share) == 20]
@@ -97,7 +97,7 @@ def evaluated(fitted: Fitted, sizes: tuple[int | None, ...]) -> dict[int | None,
     return factories.evaluated(fitted, "client_size", KIND, sizes)
 
 
-def test_all_rounds_accuracies_are_one_artifact_of_fractions_of_what_is_held_out(measured: Fitted) -> None:
+def test_accuracies_of_all_rounds_are_one_artifact(measured: Fitted) -> None:
     target = measured.evaluator().series(KIND)
     assert set(target.wire) == set(measured.population.clients)
     for name, artifact in target.wire.items():
@@ -107,7 +107,7 @@ def test_all_rounds_accuracies_are_one_artifact_of_fractions_of_what_is_held_out
         torch.testing.assert_close(hits, hits.round(), atol=1e-5, rtol=0)
 
 
-def test_the_last_model_s_accuracy_is_made_again_of_what_a_client_holds_out(measured: Fitted) -> None:
+def test_the_last_model_s_accuracy_is_made_again(measured: Fitted) -> None:
     target = measured.evaluator().series(KIND)
     simulator = target.simulator
     assert isinstance(simulator, ValidationSimulator)
@@ -122,9 +122,7 @@ def test_the_last_model_s_accuracy_is_made_again_of_what_a_client_holds_out(meas
         torch.testing.assert_close(made.tensors()["accuracies"][-2:], target.wire[name].tensors()["accuracies"][-2:])
 
 
-def test_accuracies_that_a_defense_changes_are_simulated_with_it(
-    measured: Fitted, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_defended_accuracies_are_simulated_with_it(measured: Fitted, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not from those on single images, which the defense never saw."""
     calls: list[int] = []
     monkeypatch.setattr(ValidationSimulator, "correct", lambda *_: (calls.append(1), torch.zeros(9, 5))[1])
@@ -136,7 +134,7 @@ def test_accuracies_that_a_defense_changes_are_simulated_with_it(
     assert not calls
 
 
-def test_accuracies_are_means_of_what_each_image_adds(measured: Fitted) -> None:
+def test_accuracies_are_means_over_images(measured: Fitted) -> None:
     target = measured.evaluator().series(KIND)
     simulator = target.simulator
     assert isinstance(simulator, ValidationSimulator)
@@ -147,9 +145,7 @@ def test_accuracies_are_means_of_what_each_image_adds(measured: Fitted) -> None:
         torch.testing.assert_close(correct.mean(0)[-2:], expected)
 
 
-def test_domains_are_told_from_many_simulated_clients_accuracies(
-    rng: torch.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_domains_are_inferred_from_accuracies(rng: torch.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four held-out images in 16 rounds: a domain's images are hard in a quarter of the rounds. Fewer clients tell less."""
     hard = torch.arange(16) % 4 == torch.arange(3)[:, None]
     correct = [(torch.rand(100, 16, generator=rng) < torch.where(row, 0.7, 0.9)).float() for row in hard]
@@ -176,7 +172,7 @@ def test_domains_are_told_from_many_simulated_clients_accuracies(
     assert right() < float((best == truth).float().mean()) - 0.03
 
 
-def test_accuracies_tell_the_size_nearly_where_clients_differ(measured: Fitted) -> None:
+def test_accuracies_reveal_the_size_nearly(measured: Fitted) -> None:
     scores = evaluated(measured, (1, None))
     sizes = [len(data) for data in measured.population.clients.values()]
     assert max(sizes) > 2 * min(sizes)
@@ -189,7 +185,7 @@ def test_only_the_server_hears_them(measured: Fitted) -> None:
     only_the_server_sees(measured.evaluator().series(KIND), "sees_all_rounds")
 
 
-def test_there_is_no_target_where_none_crossed_or_no_model_is_kept(tiny: Dataset) -> None:
+def test_no_target_without_artifact_or_model(tiny: Dataset) -> None:
     assert KIND not in fitted_once(tiny, clients=3, method="fedavg").evaluator().artifact_series
     bare = fitted_once(tiny, clients=3, method="fedavg", settings={"selection": "validation"}, keep="small")
     assert KIND not in bare.evaluator().artifact_series

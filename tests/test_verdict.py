@@ -171,7 +171,7 @@ def test_equal_answers_have_p_1_and_bounds_0(rng: np.random.Generator) -> None:
     assert (worse.p, worse.lower, worse.upper) == (1.0, None, None)  # constant, but not the control's answers
 
 
-def test_constant_positive_differences_have_the_sign_flip_p(rng: np.random.Generator) -> None:
+def test_constant_differences_have_the_sign_flip_p(rng: np.random.Generator) -> None:
     attack = np.arange(15) / 10 + 0.1  # differences of 0.1 but for rounding
     assert rule.test(LeadTest(attack, {"b": np.arange(15) / 10}), rng, RESAMPLES).p == 2.0**-15
     few = rule.test(LeadTest(np.array([5.0, 5.1, 5.2, 4.9, 5.0]), {"b": np.zeros(5)}), rng, RESAMPLES)
@@ -179,7 +179,7 @@ def test_constant_positive_differences_have_the_sign_flip_p(rng: np.random.Gener
     assert few.lower == 0.0  # p is above the level, so the bound may not claim more
 
 
-def test_the_upper_bound_of_rare_hits_is_clopper_pearson(rng: np.random.Generator) -> None:
+def test_the_bound_of_rare_hits_is_clopper_pearson(rng: np.random.Generator) -> None:
     for wins, units in ((1, 12), (1, 20), (3, 40)):
         hits = np.array([1.0] * wins + [0.0] * (units - wins))
         shown = rule.test(LeadTest(hits, {"b": np.zeros(units)}, bounds=(0, 1)), rng, 100_000)

@@ -149,7 +149,7 @@ def test_a_planted_leak_is_mixed_into_every_round(thrice: Fitted) -> None:
                 torch.testing.assert_close(tensor, expected)
 
 
-def test_simulated_rounds_are_each_made_under_their_own_model(thrice: Fitted) -> None:
+def test_each_simulated_round_has_its_own_model(thrice: Fitted) -> None:
     """Against the networks built anew, for single images."""
     checked = 0
     for one in views(thrice, "style_statistics"):
@@ -171,7 +171,7 @@ def test_simulated_rounds_are_each_made_under_their_own_model(thrice: Fitted) ->
     assert checked >= 6 * ROUNDS
 
 
-def test_each_round_of_a_random_artifact_is_drawn_with_the_same_weights(thrice: Fitted) -> None:
+def test_rounds_of_random_artifacts_share_weights(thrice: Fitted) -> None:
     """Its rounds resemble each other as a client's do, and differ from all that was shared."""
     for adversary, trial in wholes(views(thrice, "style_statistics")):
         rows = [
@@ -193,7 +193,7 @@ def test_who_does_not_see_all_rounds_has_the_last(thrice: Fitted, role: str) -> 
         assert len(seen.others) == (0 if role == "client" else 5)  # a client receives one other client's style
 
 
-def test_a_client_sees_nothing_beside_a_client_that_it_simulates(thrice: Fitted) -> None:
+def test_a_client_sees_nothing_beside_simulations(thrice: Fitted) -> None:
     """It calibrates on simulated clients, which were sent to nobody; the server sees all others beside these, too."""
     for role, others in (("client", 0), ("server", len(thrice.population.clients))):
         for one in thrice.shared.style_adversaries(threat(role), (None,), LabelShares()):
@@ -210,7 +210,7 @@ def test_a_client_sees_the_bank_that_it_received(tiny: Dataset) -> None:
 
 
 @pytest.mark.parametrize(("role", "rounds"), [("server", 2), ("client", 2), ("third_party", 1)])
-def test_broadcast_models_are_seen_by_who_takes_part(thrice: Fitted, role: str, rounds: int) -> None:
+def test_broadcast_models_are_seen_by_participants(thrice: Fitted, role: str, rounds: int) -> None:
     for adversary, trial in wholes(views(thrice, "global_model", role)):
         seen = adversary.view(trial.by_role["attack"][0].observation)
         assert [round.number for round in seen] == [1, 2][-rounds:]
@@ -239,7 +239,7 @@ def test_names_that_are_asked_for_are_hidden(thrice: Fitted) -> None:
         assert [recorded.number for recorded, _ in adversary.earlier_rounds] == [0, 1]
 
 
-def test_an_undefended_run_and_its_defense_differ_in_the_simulators_alone(tiny: Dataset) -> None:
+def test_a_defense_changes_the_simulators_alone(tiny: Dataset) -> None:
     fitted = fit(tiny, clients=6, settings={"rounds": "2"}, keep="all", defense="gaussian:epsilon=8")
     evaluator = replace(fitted.evaluator(), per_client={1: 1})
     target = evaluator.series("style_statistics")
@@ -304,7 +304,7 @@ def test_what_an_attack_read_is_part_of_its_row(
         assert {tuple(read) for read in Reader.rounds_of} == {(2,), (1, 2), (0, 1, 2)}
 
 
-def test_rounds_whose_models_were_dropped_have_their_small_tensors(thrice: Fitted, monkeypatch: Any) -> None:
+def test_dropped_rounds_keep_small_tensors(thrice: Fitted, monkeypatch: Any) -> None:
     """A training that stores less than all: the first and the last round whole, small tensors of the others."""
     monkeypatch.setattr("fdgpriv.federation.transcript.BUDGET", 1)
     monkeypatch.setattr("fdgpriv.federation.transcript.SMALL", 1000)

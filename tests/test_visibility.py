@@ -49,7 +49,7 @@ def model_messages(**counts: int) -> dict[str, Message]:
 # Secure aggregation
 
 
-def test_masks_cancel_exactly_and_the_sum_is_that_of_whole_numbers() -> None:
+def test_masks_cancel_exactly() -> None:
     plain = {name: seeded_row(i) for i, name in enumerate(NAMES)}
     masked, _ = masked_rows(plain, seeded(3))
     expected = [sum(int(plain[name][j]) for name in NAMES) % 2**64 for j in range(50)]
@@ -70,7 +70,7 @@ def test_a_masked_upload_is_uniform_whatever_is_in_it() -> None:
         assert abs(np.corrcoef(row[:-1].astype(float), row[1:].astype(float))[0, 1]) < 0.07  # 4 standard errors
 
 
-def test_the_server_computes_the_weighted_mean_from_the_sum() -> None:
+def test_the_weighted_mean_is_computed_from_the_sum() -> None:
     messages = model_messages(**COUNTS)
     found = secure_mean(messages, seeded(1))
     mean, count = found.means
@@ -87,7 +87,7 @@ def test_the_server_computes_the_weighted_mean_from_the_sum() -> None:
     assert (unweighted.tensors()["weight"].double() - (two[0] + two[1]) / 2).abs().max() < 1e-6
 
 
-def test_sums_that_may_overflow_and_answers_of_other_shapes_are_refused() -> None:
+def test_overflowing_sums_are_refused() -> None:
     huge = {name: [model_state(name, 0, weight=torch.full((2,), 3e11))] for name in "ab"}
     with pytest.raises(ValueError, match=r"want sums below 2\*\*39, got values up to 3e\+11 of 2 clients"):
         secure_mean(huge, seeded(0))
@@ -97,7 +97,7 @@ def test_sums_that_may_overflow_and_answers_of_other_shapes_are_refused() -> Non
 
 
 @pytest.mark.parametrize("weights", ["samples", "uniform"])
-def test_fedavg_trains_the_same_model_and_no_model_is_seen(weights: str) -> None:
+def test_secure_sums_train_the_same_model(weights: str) -> None:
     method = small("fedavg", rounds=2, weights=weights)
     bare = run_afresh(method, 6, 9, 4)
     summed = run_afresh(method, 6, 9, 4, defense="secure_aggregation")
@@ -127,13 +127,13 @@ def test_colluders_leave_the_sum_of_the_others(weights: str, colluders: int) -> 
             torch.testing.assert_close(value.double(), expected / sum(weights.values()), atol=2e-5, rtol=1e-5)
 
 
-def test_without_colluders_no_sum_of_some_clients_is_known() -> None:
+def test_without_colluders_no_partial_sum_is_known() -> None:
     run = run_afresh(small("fedavg", rounds=2), 6, 9, 4, defense="secure_aggregation")
     assert not honest_means(run.transcript)
     assert all(record.verb != TOLD for record in run.transcript.records)
 
 
-def test_of_a_round_of_colluders_alone_there_is_no_honest_mean() -> None:
+def test_colluders_alone_have_no_honest_mean() -> None:
     method = small("fedavg", rounds=2, participants=2)
     assert not honest_means(run_afresh(method, 6, 9, 4, defense="secure_aggregation:colluders=2").transcript)
 
@@ -157,7 +157,7 @@ def test_sums_that_hide_nothing_are_refused(
         defense.check_sizes(dict.fromkeys(clients, 9))
 
 
-def test_statistics_are_summed_with_the_weights_that_the_method_gives_them() -> None:
+def test_statistics_are_summed_with_their_weights() -> None:
     """LSI's server averages recomputed BatchNorm statistics by the sizes that clients told it before; of the counters it
     keeps the largest, which a sum does not tell.
     """
@@ -176,7 +176,7 @@ def test_statistics_are_summed_with_the_weights_that_the_method_gives_them() -> 
 # Anonymous senders
 
 
-def test_shuffled_answers_are_all_there_under_other_names() -> None:
+def test_shuffled_answers_have_other_names() -> None:
     wire = Wire(dict.fromkeys(NAMES, 5), Defense.parse("shuffle"))
     wire.masks = seeded(2)
     answers = collect(
@@ -206,7 +206,7 @@ def shared_styles(defense: str, sizes: Mapping[str, int]) -> Wire:
     return wire
 
 
-def test_a_client_receives_the_median_of_all_styles_and_its_own() -> None:
+def test_a_client_receives_median_and_own_style() -> None:
     wire = shared_styles("interpolate", dict.fromkeys(NAMES, 9))
     sent = [style(name, 0) for name in ("a", "c")]
     own, other = wire.down("a", "fit", sent)
@@ -220,7 +220,7 @@ def test_a_client_receives_the_median_of_all_styles_and_its_own() -> None:
         shared_styles("interpolate", {"a": 9, "b": 9}).down("a", "fit", [style("b")])
 
 
-def test_clients_below_the_threshold_withhold_their_statistics_only() -> None:
+def test_small_clients_withhold_their_statistics() -> None:
     wire = shared_styles("min_clients:samples=5", {"a": 9, "b": 4, "c": 5})
     assert [record.origin for record in wire.transcript.records] == ["a", "c"]
     kept = up(wire, "b", "fit", [model_state("b"), sample_count("b")], seeded(0))
@@ -231,9 +231,7 @@ def test_clients_below_the_threshold_withhold_their_statistics_only() -> None:
 
 
 @pytest.mark.parametrize(("sharing", "released"), [({"a": 9, "b": 4, "c": 5}, True), ({"a": 9, "b": 4, "c": 4}, False)])
-def test_what_the_server_makes_of_too_few_statistics_is_not_sent_either(
-    sharing: dict[str, int], released: bool
-) -> None:
+def test_statistics_of_too_few_are_not_released(sharing: dict[str, int], released: bool) -> None:
     """With one client that shared, the interpolation style would be its own."""
     wire = shared_styles("min_clients:samples=5", sharing)
     made = interpolation_style(
@@ -247,9 +245,7 @@ def test_what_the_server_makes_of_too_few_statistics_is_not_sent_either(
 @pytest.mark.parametrize(
     ("sizes", "refused"), [((20, 20, 4), None), ((20, 19, 4), "got 1 of 3: nothing would be released")]
 )
-def test_a_threshold_that_nobody_reaches_is_refused_before_training(
-    sizes: tuple[int, ...], refused: str | None
-) -> None:
+def test_an_unreachable_threshold_is_refused(sizes: tuple[int, ...], refused: str | None) -> None:
     with nullcontext() if refused is None else pytest.raises(ValueError, match=refused):
         Defense.parse("min_clients").check_sizes(dict(zip("abc", sizes, strict=True)))
 
@@ -260,7 +256,7 @@ def test_no_interpolation_style_is_made_of_no_style() -> None:
 
 
 @pytest.mark.parametrize("attacked", [True, False])
-def test_shadow_clients_that_would_have_withheld_theirs_are_not_attacked(digits: Dataset, attacked: bool) -> None:
+def test_shadows_below_the_threshold_are_not_attacked(digits: Dataset, attacked: bool) -> None:
     found = fit(digits.few(64), clients=3)
     shadows = found.population.shadows
     (size,) = {len(data) for data in shadows.values()}
@@ -271,14 +267,14 @@ def test_shadow_clients_that_would_have_withheld_theirs_are_not_attacked(digits:
     assert units["model_state"] & {*shadows}  # is shared by clients of any size
 
 
-def test_stablefdg_trains_while_small_clients_withhold_their_style() -> None:
+def test_stablefdg_trains_with_withheld_styles() -> None:
     ran = run_afresh(small("stablefdg", rounds=2), 6, 4, 9, build=network(1, 2, 1), defense="min_clients:samples=5")
     styles = [record for record in ran.transcript.records if record.kind == StyleStatistics.kind]
     assert {record.origin for record in styles} == {"client-0", "client-2"}
     assert {record.receiver for record in styles if record.sender == SERVER} == {"client-0", "client-1", "client-2"}
 
 
-def test_without_any_accuracy_the_last_model_is_selected() -> None:
+def test_without_accuracies_the_last_is_selected() -> None:
     """A client tells the accuracy of what it was sent: here nobody tells any."""
     runs = [
         run_afresh(small("fedavg", rounds=2, selection=how), 4, 4, 4, build=network(1, 2, 1), defense=defense)
@@ -349,7 +345,7 @@ def test_what_is_not_applicable_says_why(defense: str, method: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_the_kinds_that_a_method_says_it_uploads_are_those_that_clients_send() -> None:
+def test_disclosed_uploads_are_those_that_cross() -> None:
     for name in ("fedavg", "stablefdg", "lsi", "hfedf", "pfedhn"):
         method = small(name, rounds=2)
         sent = {
@@ -375,7 +371,7 @@ def test_defenses_are_joined_in_the_order_given() -> None:
         Defense.parse("shuffle+nosuch")
 
 
-def test_sums_and_what_may_be_withheld_of_them_exclude_each_other() -> None:
+def test_sums_exclude_withholding() -> None:
     both = "secure_aggregation:partial=true+min_clients:samples=5"
     with pytest.raises(ValueError, match=r"want sums or min_clients: sums need every client's validation_metrics"):
         defended(small("fedavg", selection="validation"), both)
@@ -383,14 +379,14 @@ def test_sums_and_what_may_be_withheld_of_them_exclude_each_other() -> None:
 
 
 @pytest.mark.parametrize("defense", ["bn_local", "bn_frozen"])
-def test_a_network_without_batchnorm_has_nothing_to_keep(defense: str) -> None:
+def test_bn_defenses_need_batchnorm(defense: str) -> None:
     part = Defense.parse(defense)
     part.check_model(nn.BatchNorm2d(3))
     with pytest.raises(ValueError, match=f"^{defense}: has no effect: the network that is trained has no BatchNorm"):
         part.check_model(nn.GroupNorm(1, 3))
 
 
-def test_a_client_may_not_withhold_what_no_defense_withholds() -> None:
+def test_a_client_may_not_withhold_by_itself() -> None:
     wire = Wire({"a": 9}, Defense.parse("min_clients:samples=5"))
     with pytest.raises(ClientFailed, match="want 1 style_statistics, got 0"):
         up(wire, "a", "style", [], seeded(0), 0, [ExpectedArtifact(style("a"))])
@@ -408,7 +404,7 @@ def test_a_client_may_not_withhold_what_no_defense_withholds() -> None:
         ({"rounds": 6, "participants": 2, "resend_styles": False}, (6,) * 6, "none"),
     ],
 )
-def test_stablefdg_s_clients_answer_in_their_round_whatever_styles_they_are_sent(
+def test_stablefdg_s_clients_answer_in_their_round(
     settings: dict[str, Any], sizes: tuple[int, ...], defense: str
 ) -> None:
     run = run_afresh(small("stablefdg", **settings), *sizes, build=network(1, 2, 1), defense=defense)

@@ -20,7 +20,7 @@ def _warn_twice() -> None:
     warnings.warn("heard", UserWarning, stacklevel=1)
 
 
-def test_threads_that_are_quiet_at_once_leave_the_filters_as_they_were():
+def test_quiet_threads_leave_the_filters():
     """Were the second let in before the first left, it would put back the first one's filters for good."""
     before = list(warnings.filters)
     first_in, second_in, first_out = Event(), Event(), Event()

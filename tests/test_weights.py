@@ -36,7 +36,7 @@ def by_hand(states: list[dict[str, Tensor]], weights: tuple[float, ...]) -> dict
 
 @pytest.mark.parametrize("weights", ["samples", "uniform"])
 @pytest.mark.parametrize("name", AVERAGING)
-def test_the_next_model_is_the_mean_with_these_weights(name: str, weights: str) -> None:
+def test_the_next_model_is_the_weighted_mean(name: str, weights: str) -> None:
     method = small(name, weights=weights, **AVERAGING[name])
     transcript = run(method, *SIZES).transcript
     sent = [(record, artifact) for record, artifact in transcript.of_kind(ModelState.kind) if artifact is not None]
@@ -51,7 +51,7 @@ def test_the_next_model_is_the_mean_with_these_weights(name: str, weights: str) 
     assert method.disclosure().weights == weights
 
 
-def test_methods_that_average_models_disclose_their_weights() -> None:
+def test_averaging_methods_disclose_their_weights() -> None:
     disclosed = {name: Method.named(name)().disclosure().weights for name in (*AVERAGING, "hfedf", "pfedhn")}
     assert disclosed == {
         **dict.fromkeys(AVERAGING, "samples"),
@@ -81,7 +81,7 @@ def of(weights: Weights | None, *trainings: int) -> WeightsOf:
     return {(seed, "scan"): weights for seed in trainings or (0, 1)}
 
 
-def test_a_method_is_compared_with_the_first_fedavg_of_its_own_weights() -> None:
+def test_a_method_is_compared_with_its_weights_fedavg() -> None:
     known = {
         "fedavg": of("samples"), "fedavg:weights=uniform": of("uniform"), "fedavg:weights=uniform,lr=1": of("uniform"),
         "stablefdg": of("uniform"), "pardon": of("samples"), "hfedf": of(None),
@@ -100,7 +100,7 @@ def test_a_method_is_compared_with_the_first_fedavg_of_its_own_weights() -> None
     assert unmatched("stablefdg", {"stablefdg": of("uniform")}) is None  # there is no FedAvg at all
 
 
-def test_one_training_with_other_weights_is_enough_to_be_no_match() -> None:
+def test_other_weights_are_no_match() -> None:
     mixed: WeightsOf = {(0, "scan"): "uniform", (0, "blend"): "samples"}
     both: WeightsOf = dict.fromkeys(mixed, "uniform")
     assert matched("ccst", {"fedavg": mixed, "ccst": both}) is None
@@ -122,7 +122,7 @@ def made_up(*counts: int) -> Dataset:
         (("stablefdg", "ccst:augmentation=2"), (40, 40, 40, 120), 0),
     ],
 )
-def test_before_a_training_it_is_said_which_fedavg_is_missing(
+def test_a_missing_fedavg_is_named_before_training(
     methods: tuple[str, ...], counts: tuple[int, ...], told: int
 ) -> None:
     config = AuditConfig(methods=methods, preset="quick", clients=3, attacks=(), targets=("d0",), device="cpu")
