@@ -48,14 +48,9 @@ EACH_ATTACK = pytest.mark.parametrize("name", READERS)
 def quick(name: str) -> Attack:
     """The attack with the least work it allows."""
     part = Attack.named(name)
-    known: set[str] = {field.name for field in dataclasses.fields(part)} if dataclasses.is_dataclass(part) else set()
-    return part.configured(
-        {
-            field: value
-            for field, value in {"steps": 3, "simulations": 8, "expensive_simulations": 4}.items()
-            if field in known
-        }
-    )
+    known = {field.name for field in dataclasses.fields(part)} if dataclasses.is_dataclass(part) else set[str]()
+    least = {"steps": 3, "simulations": 8, "expensive_simulations": 4, "style_simulations": 4, "looks": 4}
+    return part.configured({field: value for field, value in least.items() if field in known})
 
 
 def few(adversaries: Sequence[AdversaryTrials], count: int) -> list[AdversaryTrials]:
@@ -339,8 +334,11 @@ def tried(fitted: Fitted, attack: Attack) -> Tried:
 
 @pytest.fixture(scope="module")
 def all_tried(fitted: Fitted, little: Fitted) -> dict[str, Tried]:
-    """Every attack; of a reconstruction a short training, and of sizes where they are more than a batch."""
+    """Every attack; of reconstructions and of labels a short training, and of sizes where they are more than a batch."""
     short = {name: Attack.named(name)() for name in READERS}
+    short["label_histogram"] = Attack.parse("label_histogram").configured(
+        Attack.named("label_histogram").presets["quick"]
+    )
     short["gan"] = Attack.named("gan").configured({"steps": 10})
     where = {name: little if attack.task.hides_size else fitted for name, attack in short.items()}
     return {name: tried(where[name], attack) for name, attack in short.items() if readable(fitted.evaluator(), attack)}

@@ -140,7 +140,7 @@ def test_the_domain_is_read_from_them(renewed: Fitted) -> None:
 
 
 def test_the_label_of_one_image_is_read_from_them(renewed: Fitted) -> None:
-    scores = evaluated(renewed, "label_histogram", {1: 1}, expensive_simulations=80)
+    scores = evaluated(renewed, "label_histogram", {1: 1}, expensive_simulations=50)
     controls = ("noise", "uniform", "public_shares", "half_uniform", "random_style", "other_client")
     assert mean(scores[1]) + 0.1 < min(mean(scores[1], name) for name in controls)
 
@@ -155,14 +155,14 @@ def test_counters_tell_the_client_s_size_to_a_batch(renewed: Fitted) -> None:
 
 
 def test_one_image_is_drawn_from_them(renewed: Fitted) -> None:
-    scores = evaluated(renewed, "deep_inversion", {1: 1}, steps=10)
+    scores = evaluated(renewed, "deep_inversion", {1: 1}, few=6, steps=10)
     assert mean(scores[1]) > 1 + max(mean(scores[1], name) for name in CONTROLS)
     assert mean(scores[1], "random_style") < mean(scores[1], "mean_image") + 0.5
 
 
 def test_one_image_is_drawn_from_statistics_that_are_cut(renewed: Fitted) -> None:
     """The adversary learns from such statistics."""
-    scores = evaluated(under(renewed, "clip:clip=2"), "deep_inversion", {1: 1}, steps=10)
+    scores = evaluated(under(renewed, "clip:clip=2"), "deep_inversion", {1: 1}, few=6, steps=10)
     assert mean(scores[1]) > 1 + max(mean(scores[1], name) for name in CONTROLS)
 
 
@@ -205,7 +205,7 @@ def test_statistics_of_single_images_are_a_client_s(renewed: Fitted) -> None:
 
 
 def test_few_images_are_known_as_members(renewed: Fitted) -> None:
-    scores = evaluated(renewed, "statistics_membership", {1: 1, 5: 1})
+    scores = evaluated(renewed, "statistics_membership", {1: 1, 5: 1}, few=8)
     assert mean(scores[1]) == 1
     assert mean(scores[5]) > 0.9
     for size, name in product((1, 5), ("noise", "random_style", "other_client")):

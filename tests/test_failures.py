@@ -139,23 +139,21 @@ def test_unusable_files_do_not_disturb_other_parts(
     assert {"syntax", "raising"}.isdisjoint(Attack.importable())
 
 
-@pytest.mark.parametrize(
-    ("folder", "name", "line"),
-    [
-        *(("attacks", name, line) for name, (_, line) in BROKEN.items()),
-        ("methods", "raising", "want methods/raising.py to be importable, got ZeroDivisionError"),
-        ("defenses", "raising", "want defenses/raising.py to be importable, got ZeroDivisionError"),
-    ],
-)
 def test_a_named_unusable_part_is_refused(
-    folder: str, name: str, line: str, written: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    written: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    written(folder, **{name: BROKEN[name][0]})
-    assert main([f"--{folder[:-1]}", name, "--preset", "quick", "--out", str(tmp_path / "out")]) == 2
-    printed = capsys.readouterr().err
-    assert line in printed
-    assert printed.count("\n") == 1
-    assert not (tmp_path / "out").exists()
+    """Before training."""
+    written("attacks", **{name: text for name, (text, _) in BROKEN.items()})
+    asked = [("attacks", name, line) for name, (_, line) in BROKEN.items()]
+    for folder in ("methods", "defenses"):
+        written(folder, raising="1 / 0")
+        asked += [(folder, "raising", f"want {folder}/raising.py to be importable, got ZeroDivisionError")]
+    for folder, name, line in asked:
+        assert main([f"--{folder[:-1]}", name, "--preset", "quick", "--out", str(tmp_path / "out")]) == 2
+        printed = capsys.readouterr().err
+        assert line in printed
+        assert printed.count("\n") == 1
+        assert not (tmp_path / "out").exists()
 
 
 # Attacks, measurements, claims and reports
@@ -355,13 +353,13 @@ def huge(artifact: Artifact) -> Artifact:
 # Errors in one line
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), DamagedFile("x"), KeyboardInterrupt()])
-def test_what_ends_the_run_is_raised_again(error: BaseException) -> None:
-    def fails() -> None:
+def test_what_ends_the_run_is_raised_again() -> None:
+    def fails(error: BaseException) -> None:
         raise error
 
-    with pytest.raises(type(error)):
-        attempt(fails)
+    for error in (OSError(28, "No space left on device"), DamagedFile("x"), KeyboardInterrupt()):
+        with pytest.raises(type(error)):
+            attempt(lambda error=error: fails(error))
 
 
 def test_a_line_names_kind_text_and_where() -> None:
