@@ -25,6 +25,8 @@ from _lies import (
     without_last,
 )
 from conftest import fit, shortened
+from factories import seeded
+from factories_wire import defended
 from torch import Tensor
 
 from fdgpriv.artifacts.artifact import MAX_COUNT, SERVER, Message
@@ -157,18 +159,22 @@ def test_lies_are_refused_in_one_line(
 ) -> None:
     """Each is told in an honest run, in the place of each answer of one client, and not recorded."""
     refusals: list[list[str]] = [[] for _ in lies]
-    leaving = Wire._leaving
+    honest: dict[str, Outcome] = {}
+    check = Wire._check
 
-    def tried(wire: Wire, client: str, verb: str, outgoing: Any, *more: Any) -> Message:
+    def tried(wire: Wire, client: str, verb: str, message: Message, round: int, wanted: Any) -> None:
         for (verb_of_lie, lie, _), texts in zip(lies, refusals, strict=True):
             if (client, verb) == (LIAR, verb_of_lie):
                 try:
-                    leaving(wire, client, verb, lie(outgoing), *more)
+                    lying = defended(wire, client, verb, lie(honest[verb]), seeded(0), round)
+                    check(wire, client, verb, lying, round, wanted)
                 except ClientFailed as error:
                     texts.append(str(error))
-        return leaving(wire, client, verb, outgoing, *more)
+        check(wire, client, verb, message, round, wanted)
 
-    monkeypatch.setattr(Wire, "_leaving", tried)
+    monkeypatch.setattr(Wire, "_check", tried)
+    for verb in {verb for verb, _, _ in lies}:
+        corrupt(monkeypatch, method, verb, lambda answer, verb=verb: (honest.update({verb: answer}), answer)[1])
     fit(few, clients=3, method=method, settings=settings)
     for (verb, _, reason), texts in zip(lies, refusals, strict=True):
         assert texts, reason
