@@ -205,7 +205,7 @@ def test_statistics_of_single_images_are_a_client_s(renewed: Fitted) -> None:
 
 
 def test_few_images_are_known_as_members(renewed: Fitted) -> None:
-    scores = evaluated(renewed, "statistics_membership", {1: 1, 5: 1}, few=8)
+    scores = evaluated(renewed, "statistics_membership", {1: 1, 5: 1})
     assert mean(scores[1]) == 1
     assert mean(scores[5]) > 0.9
     for size, name in product((1, 5), ("noise", "random_style", "other_client")):
