@@ -106,6 +106,25 @@ def test_the_weight_of_made_up_gains(
     assert trusted(Table(rows, sign), range(len(rows[1.0])), shifted=shifted) == {None: weight}
 
 
+@dataclass(frozen=True)
+class Errors(Table):
+    """A prediction is a weight, its error is looked up by weight and client."""
+
+    compares_ratios = True
+
+    def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
+        return torch.tensor([self.rows[round(float(p), 2)][t.count] for p, t in zip(predictions, truths, strict=True)])
+
+
+def test_ratios_of_errors_are_compared() -> None:
+    """Every look's error falls to a third, by .0002 to .2: of the gains themselves the lowest decile is below 0."""
+    blind = [0.0003, 0.003, 0.03, 0.3]
+    rows = {weight / 4: [error * (1 - weight / 6) for error in blind] for weight in range(5)}
+    assert trusted(Errors(rows, -1), range(4), shifted=True) == {None: 1.0}
+    gains = {weight: [blind[i] - error for i, error in enumerate(errors)] for weight, errors in rows.items()}
+    assert trusted(Table(gains), range(4), shifted=True) == {None: 0.0}
+
+
 def test_the_artifacts_of_one_client_count_as_one() -> None:
     """Nine artifacts of one client do not outweigh two clients."""
     assert trusted(Table({1.0: [2, -1.1, -1.1]}), [0] * 9 + [1, 2]) == {None: 0.0}  # -0.07 +- 1.03

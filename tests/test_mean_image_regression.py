@@ -7,7 +7,8 @@ from factories import mean
 from fdgpriv.attacks.mean_image_regression import MeanImageRegression, WithinDomains, _regression
 from sklearn.linear_model import Ridge
 
-from fdgpriv.evaluation.scoring import evaluate_trials
+from fdgpriv.evaluation.scoring import evaluate_tasks
+from fdgpriv.tasks.average_look import AverageLook
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
 from fdgpriv.view import spaced
@@ -47,8 +48,8 @@ def test_an_image_is_read_from_its_style(evaluator: Evaluator) -> None:
     """One image: nearer than the mean of its domain by a twentieth; another client's style, or a random one, tells nothing."""
     attack = MeanImageRegression(simulations=30)
     asked = evaluator.adversaries(evaluator.series(STYLES), threat("server"), (1, None), attack.task)
-    by_size, _ = evaluate_trials(attack, asked, (), generator(2))
-    single, whole = by_size[1], by_size[None]
+    by_size, _ = evaluate_tasks(attack, asked, (), generator(2))
+    single, whole = (by_size[size]["average_look"] for size in (1, None))
     assert mean(single, "attack") < 0.95 * mean(single, "domain_mean")
     for name in ("other_client", "other_domain", "random_style"):
         assert mean(single, name) > mean(single, "domain_mean")
@@ -63,3 +64,12 @@ def test_empty_artifacts_give_the_domain_s_mean(rng: torch.Generator) -> None:
     seen = torch.randn(40, 12, generator=rng) + 20 * domains[:40, None]
     apart = (model(seen) - centers[domains[:40]]).square().mean()
     assert float(apart) < 0.02 * float((means - centers[domains]).square().mean())
+
+
+def test_other_looks_by_a_third_party(evaluator: Evaluator) -> None:
+    """Without images of the clients' domains: nearer to one image than its own mean image is, by a quarter."""
+    attack = MeanImageRegression(looks=16, in_each=20, simulations=30)
+    asked = evaluator.adversaries(evaluator.series(STYLES), threat("third_party"), (1,), attack.task)
+    scores = evaluate_tasks(attack, asked, (), generator(2), [AverageLook()])[0][1]["average_look"]
+    assert mean(scores, "attack") < 0.75 * mean(scores, "mean_image")
+    assert mean(scores, "attack") < 0.75 * mean(scores, "random_style")

@@ -31,7 +31,8 @@ def artifact_weights(
     """By number of images of the artifact, the weight whose blend with the artifact-free prediction gains most.
 
     Where the simulated clients' looks differ, most in the lowest decile of these clients: the look of the evaluated
-    clients is unknown, and may suit the attack least. Where the number of images is the secret there is one weight for all.
+    clients is unknown, and may suit the attack least. Errors that differ by orders of magnitude between looks are compared
+    by their ratio there. Where the number of images is the secret there is one weight for all.
 
     Returns: Empty where the task is never blended or nothing was simulated.
     """
@@ -48,6 +49,8 @@ def artifact_weights(
         pairs = [(predictions[i], prior) for i, prior in zip(numbers, priors, strict=True)]
         blends = [[blended(task, prediction, prior, weight) for prediction, prior in pairs] for weight in WEIGHTS]
         scores = torch.stack([task.score(predictions_at, truths).double() for predictions_at in blends])
+        if shifted and task.compares_ratios:
+            scores = scores.clamp_min(_ROUNDING).log()
         gains = (scores - scores[:1]) * (1 if task.higher_leaks else -1)
         clients = [trials[i].client for i in numbers]
         by_client = [gains[:, torch.tensor([c == client for c in clients])] for client in dict.fromkeys(clients)]

@@ -27,6 +27,7 @@ class AverageLook(Task):
     bounds: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
     perfect = 0.0
     relevant = 0.25
+    compares_ratios = True
     needs_mean_image = True
     relative_to: ClassVar[tuple[str, ...]] = (
         "noise",

@@ -81,6 +81,7 @@ class Task(ABC):
         relevant: The least lead over a control that matters, in the metric's unit; where there is `relative_to`, as a share
             of the score of the strongest of these controls.
         scopes: What a leak can be about: one ``client`` beyond its domain, or its ``domain``.
+        compares_ratios: Whether scores are positive and of several orders of magnitude, so that gains are ratios.
         weighed: Whether adversaries weigh what artifacts tell against `prior_prediction`.
         ranks: Whether only the order of a prediction's scores counts.
         exact: Whether the secret is either recovered or not; being nearer than a control is then no leak.
@@ -101,6 +102,7 @@ class Task(ABC):
     perfect: ClassVar[float | None] = None
     relevant: ClassVar[float]
     relative_to: ClassVar[tuple[str, ...]] = ()
+    compares_ratios: ClassVar[bool] = False
     weighed: ClassVar[bool] = True
     ranks: ClassVar[bool] = False
     exact: ClassVar[bool] = False
