@@ -27,6 +27,7 @@ from fdgpriv.federation.partition import Population, populate
 from fdgpriv.simulation.artifact_series import ArtifactSeries
 from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.simulation.simulator import Simulator
+from fdgpriv.simulation.simulator import ClientSample
 from fdgpriv.simulation.style import StyleSimulator
 from fdgpriv.statistics import rule
 from fdgpriv.statistics.interval import mean_interval
@@ -493,9 +494,9 @@ def test_artifacts_are_simulated_once(little: Fitted) -> None:
     simulator = adversary.simulator(StyleSimulator)
     plain = type(simulator).simulate
 
-    def counting(self: Any, held: Any, index: torch.Tensor, rng: torch.Generator, **how: Any) -> Any:
-        made.append(len(index))
-        return plain(self, held, index, rng, **how)
+    def counting(self: Any, sample: ClientSample, *rest: Any) -> Any:
+        made.append(len(sample.index))
+        return plain(self, sample, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(simulator), "simulate", counting)
