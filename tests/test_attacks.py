@@ -26,8 +26,7 @@ from fdgpriv.evaluation.trial import AdversaryTrials, ScoredObservation, Trial
 from fdgpriv.federation.partition import Population, populate
 from fdgpriv.simulation.artifact_series import ArtifactSeries
 from fdgpriv.simulation.ground_truth import GroundTruth
-from fdgpriv.simulation.simulator import Simulator
-from fdgpriv.simulation.simulator import ClientSample
+from fdgpriv.simulation.simulator import ClientSample, Simulator
 from fdgpriv.simulation.style import StyleSimulator
 from fdgpriv.statistics import rule
 from fdgpriv.statistics.interval import mean_interval
