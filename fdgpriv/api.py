@@ -15,6 +15,7 @@ from fdgpriv.cli.options import Options
 from fdgpriv.config import AuditConfig
 from fdgpriv.defense import Defense
 from fdgpriv.dry_run import dry_run
+from fdgpriv.estimate import estimate
 from fdgpriv.method import Method
 from fdgpriv.registry import Role
 from fdgpriv.report import Report
@@ -65,6 +66,7 @@ def run_audit(
     keep: str = "last",
     inject_bug: Bug | None = None,
     figures: str | Sequence[str] = (),
+    log: str | None = None,
     jobs: int = 1,
     crossed: bool = False,
     out: Path | str | None = None,
@@ -100,6 +102,7 @@ def run_audit(
         keep: Which model states the transcript keeps.
         inject_bug: A deliberate error in the noise of defenses, which must show as a violation.
         figures: Formats in which the figures for a paper are written into `out`: ``"pdf"``, ``"png"``, ``"svg"``.
+        log: Where the accuracies of rounds are logged as well: ``"tensorboard"`` or ``"mlflow"``, in `out`.
         jobs: Runs at a time, each in a process.
         crossed: Also score every client's artifact read as every other client's.
         out: A new folder for transcript, scores, figures and reports. None keeps score tables and pictures as long as the
@@ -126,7 +129,7 @@ def run_audit(
     )
     if out is not None:
         return audit(options, Path(out), resume=resume, progress=progress).results
-    for argument, value in (("resume", resume), ("figures", figures)):
+    for argument, value in (("resume", resume), ("figures", figures), ("log", log)):
         if value:
             raise ValueError(f"{argument}: want out, the folder of the run, with it")
     with TemporaryDirectory() as folder:
@@ -152,7 +155,13 @@ class Audited(NamedTuple):
 
 @fixed_arithmetic()
 def audit(
-    options: Options, out: Path | None, *, resume: bool = False, command: str | None = None, progress: bool = True
+    options: Options,
+    out: Path | None,
+    *,
+    resume: bool = False,
+    command: str | None = None,
+    progress: bool = True,
+    earlier: Path | None = None,
 ) -> Audited:
     """Runs an audit and writes its reports.
 
@@ -162,10 +171,9 @@ def audit(
         resume: Continue the run in `out`.
         command: The command line that reproduces the run, for the report.
         progress: Print progress on stderr.
+        earlier: A run's config.json; what differs from it is printed.
     """
-    options.check()
-    with refused("an option or a part cannot be used"):
-        config = AuditConfig(**vars(options)).checked()
+    config = _config(options)
     reuse_freed()
     with ProgressLog(quiet=not progress) as log:
         dataset, config = config.load(log)
@@ -188,10 +196,30 @@ def audit(
                     log.say(f"{spec}: {advice}")
             for note in notes:
                 log.say(note)
+            if earlier is not None and (changes := run_folder.differences(earlier.read_bytes(), settings)):
+                log.say(f"as in {earlier}, but for {run_folder.told(changes)}")
             results = AuditResults.of(runner.run(command), out)
             paths, unwritten = write(results, out, config.figures)
         log.say(f"wrote {', '.join(str(path) for path in paths)}")
     return Audited(results, out, unwritten)
+
+
+@fixed_arithmetic()
+def planned(options: Options) -> list[str]:
+    """What an audit with these options would run and take, in lines; trains two rounds and writes nothing."""
+    config = _config(options)
+    with ProgressLog() as log:
+        dataset, config = config.load(log)
+        with refused("the audit cannot be built"):
+            notes = dry_run(config, dataset)
+        runner = Runner(config, dataset, Path(), log)
+        return [*notes, *estimate(config, dataset, runner.cells(), runner.workers, log)]
+
+
+def _config(options: Options) -> AuditConfig:
+    options.check()
+    with refused("an option or a part cannot be used"):
+        return AuditConfig(**vars(options)).checked()
 
 
 class Written(NamedTuple):

@@ -3,21 +3,32 @@
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fdgpriv import data
+from fdgpriv.cli import config_file
 from fdgpriv.cli.command_line import BadUsage, Parser, once, say
 from fdgpriv.cli.listing import listing
-from fdgpriv.cli.options import DEVICES, ENGINES, PRESETS, Options, check_effects, settings
+from fdgpriv.cli.options import (
+    DEVICES,
+    ENGINES,
+    OPTIONS,
+    PRESETS,
+    Options,
+    check_choice,
+    check_effects,
+    settings,
+    swept,
+)
 from fdgpriv.cli.utf8 import restart_in_utf8
 from fdgpriv.federation.setup import KEEP
 from fdgpriv.models.names import BACKBONES, TIMM
 from fdgpriv.registry import names_in
 from fdgpriv.threat import THREATS
 from fdgpriv.utils import run_folder
-from fdgpriv.utils.defaults import BUGS, EXAMPLES, FIGURE_FORMATS
+from fdgpriv.utils.defaults import BUGS, EXAMPLES, FIGURE_FORMATS, LOGS
 from fdgpriv.utils.file_names import check_current_folder, check_name
 from fdgpriv.utils.files import DISK_FULL
 from fdgpriv.utils.streams import lenient
@@ -52,7 +63,13 @@ def parser() -> Parser:
     g.add_argument("--clients", type=int, metavar="N", help="30 by default, that of each paper with --preset paper")
     g.add_argument("--partition", metavar="KIND", help="single (the default), dirichlet:A, heterogeneity:L, domains:D")
     g.add_argument("--held-out", type=float, metavar="SHARE", help="of each client's images, for validation (0.1)")
-    g.add_argument("--set", nargs="+", dest="settings", metavar="FIELD=VALUE", help="fields of every method")
+    g.add_argument(
+        "--set",
+        nargs="+",
+        dest="settings",
+        metavar="FIELD=VALUE",
+        help="fields of every method; lr=0.1,0.05: one run each",
+    )
     g.add_argument("--backbone", metavar="NAME", help=", ".join((*BACKBONES, f"{TIMM}NAME")))
     g.add_argument("--weights", type=Path, metavar="DIR", help="folder or file of ImageNet weights")
     g.add_argument("--seed", nargs="+", type=int, dest="seeds", metavar="S", help="several give mean and interval")
@@ -76,6 +93,9 @@ def parser() -> Parser:
     g.add_argument("--keep", metavar="WHICH", help=f"model states in the transcript: {', '.join(KEEP)}")
     g.add_argument("--out", type=Path, metavar="DIR", help="a new folder; runs/... by default")
     g.add_argument("--figures", nargs="+", metavar="FORMAT", help=f"figures for a paper: {', '.join(FIGURE_FORMATS)}")
+    g.add_argument("--config", type=Path, metavar="FILE", help="options from a .toml file or a run's config.json")
+    g.add_argument("--log", metavar="NAME", help=f"log the accuracies of rounds to {' or '.join(LOGS)}")
+    g.add_argument("--dry-run", action="store_true", help="say what would run, and how long, and write nothing")
     g.add_argument("--resume", action="store_true", help="continue the run in --out")
     g.add_argument("--list", nargs="*", metavar="NAME", help="list all parts; or the settings of these")
     return p
@@ -95,18 +115,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: list[str]) -> int:
+    config: Path | None = None
     try:
         check_current_folder()
-        given = parser().options(argv)
+        given, words = parser().options(argv), argv
         check_effects(given)
         if "list" in given:
             print(listing(given["list"]))
             return 0
+        if (config := given.get("config")) is not None:
+            words = [*_file_words(config, given), *_without(argv, "--config")]
+            given = parser().options(words)
+            check_effects(given)
         if "out" in given:
             check_name(str(given["out"]), "--out")
             with suppress(OSError):  # a path that is too long is reported when its files are known
                 run_folder.check(given["out"], "resume" in given)
-        return (_audit_artifact if "artifact" in given else _audit)(given, _command(argv))
+        if "artifact" in given:
+            return _audit_artifact(given, _command(words))
+        return _plan(given) if "dry_run" in given else _audit(given, _command(words), config)
     except (ValueError, OSError) as error:
         if isinstance(error, OSError) and error.errno in DISK_FULL:
             where = error.filename or "the folder of the run"
@@ -114,7 +141,8 @@ def _main(argv: list[str]) -> int:
                 f"{error.strerror}: {where}; free space and continue with --out FOLDER --resume: finished work is kept"
             )
             return FAILED
-        _say(str(error))
+        text = str(error)
+        _say(text if config is None or str(config) in text else f"{text} (with the options of {config})")
         return USAGE
     except KeyboardInterrupt:
         _say("interrupted; finished work is kept: continue with --out FOLDER --resume")
@@ -125,12 +153,34 @@ def _say(text: str) -> None:
     say("audit", text)
 
 
-def _audit(given: dict[str, Any], command: str) -> int:
+def _file_words(file: Path, given: dict[str, Any]) -> list[str]:
+    """The words of a configuration file, without the options, and the settings of methods, that are given as well."""
+    options = {OPTIONS[name] for name in given} - {OPTIONS["settings"]}
+    fields_given = settings(given.get("settings", ()))
+    kept = []
+    for word in config_file.words(file):
+        option, _, value = word.partition("=")
+        if option not in options and not (option == OPTIONS["settings"] and value.partition("=")[0] in fields_given):
+            kept.append(word)
+    return kept
+
+
+def _plan(given: dict[str, Any]) -> int:
+    options = _options(given)
+    options.check()
+    from fdgpriv.api import planned
+
+    print("\n".join(planned(options)))
+    return 0
+
+
+def _audit(given: dict[str, Any], command: str, earlier: Path | None) -> int:
     options = _options(given)
     options.check()
     from fdgpriv.api import audit
 
-    results, out, unwritten = audit(options, given.get("out"), resume="resume" in given, command=command)
+    resume = "resume" in given
+    results, out, unwritten = audit(options, given.get("out"), resume=resume, command=command, earlier=earlier)
     _print(results, out)
     for failure in unwritten:
         _say(f"failed: {failure}")
@@ -184,25 +234,32 @@ def _print(results: "Results", out: Path) -> None:
 
 
 def _options(given: dict[str, Any]) -> Options:
-    """The options of an audit, with the defaults of `Options`."""
+    """The options of an audit, with the defaults of `Options`; a sweep is a method for each of its rows."""
+    check_choice("--engine", given.get("engine", ENGINES[0]), ENGINES)
     values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     known = {field.name for field in fields(Options)}
-    if "settings" in given:
-        values["settings"] = settings(given["settings"])
-    return Options(**{name: value for name, value in values.items() if name in known})
+    options = Options(**{name: value for name, value in values.items() if name in known and name != "settings"})
+    methods, same_for_all = swept(options.method_specs, settings(given.get("settings", ())))
+    methods = options.methods if methods == options.method_specs else methods
+    return replace(options, methods=methods, settings=same_for_all)
 
 
 def _command(words: Sequence[str]) -> str:
     """The command that reproduces the run, without the output folder."""
+    return " ".join(["python -m fdgpriv.audit", *(word for word in _without(words, "--out") if word != "--resume")])
+
+
+def _without(words: Sequence[str], option: str) -> list[str]:
+    """The words without an option of one value."""
     kept, skip = [], False
     for word in words:
-        if skip or word == "--resume":
+        if skip:
             skip = False
-        elif word in ("--out",):
+        elif word == option:
             skip = True
-        elif not word.startswith("--out="):
+        elif not word.startswith(f"{option}="):
             kept.append(word)
-    return " ".join(["python -m fdgpriv.audit", *kept])
+    return kept
 
 
 if __name__ == "__main__":

@@ -155,9 +155,9 @@ class CellRunner:
                 completed.measurement = measured
         return completed
 
-    def _evaluate_attacks(self, completed: CompletedCell, evaluator: Evaluator) -> None:
-        cell, scores = completed.cell, completed.scores
-        folder, run_key = cell.folder, RunKey(cell.method, self.config.dataset, cell.target, cell.seed, cell.defense)
+    def evaluations(self, cell: Cell, evaluator: Evaluator) -> list[AttackEvaluation]:
+        """Every attack by every adversary on every kind that it reads, not evaluated yet."""
+        run_key = RunKey(cell.method, self.config.dataset, cell.target, cell.seed, cell.defense)
         few, repeats = not self.config.every_ablation, self.config.repeats
         every = [
             (spec, attack, role, kind)
@@ -170,20 +170,24 @@ class CellRunner:
         asking: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
         for _, attack, role, kind in every:
             asking[role, kind].update(task.secret for task in attack.tasks)
-        evaluations = [
+        return [
             AttackEvaluation(
                 AttackTrials(evaluator, attack, threat(role), curve=not few or role in _CURVES),
                 spec,
                 kind,
                 few,
                 self.out,
-                folder,
+                cell.folder,
                 run_key,
                 repeats,
                 asking[role, kind],
             )
             for spec, attack, role, kind in every
         ]
+
+    def _evaluate_attacks(self, completed: CompletedCell, evaluator: Evaluator) -> None:
+        scores, folder = completed.scores, completed.cell.folder
+        evaluations = self.evaluations(completed.cell, evaluator)
         completed.score_files = [evaluation.file for evaluation in evaluations]
         task = self.progress.task(f"attacking {folder}", len(evaluations))
         pool = ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))

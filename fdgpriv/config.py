@@ -82,6 +82,9 @@ class AuditConfig(Options):
                 raise ValueError(
                     f"--method: want each method once, got {config.methods[same]} and {config.methods[i]}, which are equal"
                 )
+        if self.attacks != ALL:
+            for spec in config.attacks:
+                config._check_reads(spec, parts)
         for role in self.threats:
             if not any(role in roles for roles in threats.values()):
                 raise ValueError(f"--threat: want a role of one of the attacks, got {role}")
@@ -91,6 +94,22 @@ class AuditConfig(Options):
                     f"--attack: {spec} has the roles {', '.join(roles)}; got --threat {' '.join(self.threats)}"
                 )
         return config
+
+    def _check_reads(self, spec: str, methods: Sequence[Method]) -> None:
+        """Raises ValueError if the attack `spec` reads nothing that any of the methods shares."""
+        sharing = [method.disclosure() for method in methods]
+
+        def applies(kinds: Sequence[str]) -> bool:
+            return any(disclosed.may_share(kind) for disclosed in sharing for kind in kinds)
+
+        reads = self.attack(spec).kinds()
+        if not applies(reads):
+            names = ", ".join(name for name, attack in Attack.importable().items() if applies(attack.kinds()))
+            kinds, shared = " or ".join(reads), dict.fromkeys(kind for one in sharing for kind in one.uploads)
+            raise ValueError(
+                f"--attack: {spec} reads {kinds}, which {' and '.join(self.method_specs)} does not share, but "
+                f"{', '.join(shared)}; want attacks that read these: {names}"
+            )
 
     @property
     def photographs(self) -> bool:

@@ -22,10 +22,11 @@ from pydantic import Field, TypeAdapter
 from fdgpriv._version import __version__
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
-from fdgpriv.defense import defended
+from fdgpriv.defense import Defense, defended
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.federation.checkpoint import Checkpoints
 from fdgpriv.federation.engine import Engine
+from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.local_engine import LocalEngine
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import MANIFEST, TENSORS, VIEWS, Transcript
@@ -34,6 +35,8 @@ from fdgpriv.federation.wire import Diverged, Wire
 from fdgpriv.method import Method
 from fdgpriv.registry import Role, registered
 from fdgpriv.results.rounds import RoundEvaluation, accuracies
+from fdgpriv.results.round_log import round_log
+from fdgpriv.results.rounds import RoundEvaluation, accuracies, figures
 from fdgpriv.results.selection import chosen
 from fdgpriv.results.utility import personal_utility, utility
 from fdgpriv.results.utility_finding import PersonalUtility, RoundUtility, Utility
@@ -92,28 +95,52 @@ def trained_file(out: Path, cell: Cell) -> Path:
     return out / "transcript" / cell.folder / "trained.json"
 
 
+@dataclass(frozen=True, eq=False)
+class PreparedCell:
+    """What one cell trains: the data of all clients, the public facts, the method and the defense."""
+
+    config: AuditConfig
+    cell: Cell
+    population: Population
+    federation: Federation
+    method: Method
+    defense: Defense
+
+    @classmethod
+    def of(cls, config: AuditConfig, dataset: Dataset, cell: Cell) -> "PreparedCell":
+        """The federation of this cell."""
+        population = config.populate(dataset, cell.method, cell.target, cell.seed)
+        federation = config.federation(dataset, list(population.clients), cell.seed, cell.method)
+        method, defense = defended(config.method(cell.method), cell.defense, config.inject_bug)
+        return cls(config, cell, population, federation, method, defense)
+
+    def wire(self, transcript: Transcript) -> Wire:
+        """A wire that records in this transcript."""
+        return Wire({name: len(data) for name, data in self.population.clients.items()}, self.defense, transcript)
+
+    def evaluator(self, transcript: Transcript) -> Evaluator:
+        """The evaluator of a training with this transcript."""
+        arguments = (self.population, self.method, self.federation, self.defense, transcript, self.cell.seed)
+        return Evaluator(
+            *arguments,
+            per_client=self.config.artifacts_per_client,
+            alternatives=self.config.alternatives,
+            crossed=self.config.crossed,
+            metric_networks=self.config.metric_networks(self.cell.method, len(self.population.sources)),
+        )
+
+
 def train(
     config: AuditConfig, dataset: Dataset, cell: Cell, out: Path, progress: ProgressLog, workers: int
 ) -> tuple[Trained, Evaluator]:
     """The training of `cell`, run now or loaded from `out`, and its evaluator."""
-    population = config.populate(dataset, cell.method, cell.target, cell.seed)
-    federation = config.federation(dataset, list(population.clients), cell.seed, cell.method)
-    method, defense = defended(config.method(cell.method), cell.defense, config.inject_bug)
+    prepared = PreparedCell.of(config, dataset, cell)
+    population, federation, method = prepared.population, prepared.federation, prepared.method
+    evaluator = prepared.evaluator
     file = trained_file(out, cell)
     folder = file.parent
     if units := _units(population, config.units_per_domain):
         progress.say(f"{cell.folder}: {units}")
-
-    def evaluator(transcript: Transcript) -> Evaluator:
-        arguments = (population, method, federation, defense, transcript, cell.seed)
-        return Evaluator(
-            *arguments,
-            per_client=config.artifacts_per_client,
-            alternatives=config.alternatives,
-            crossed=config.crossed,
-            metric_networks=config.metric_networks(cell.method, len(population.sources)),
-        )
-
     if file.is_file():
         progress.say(f"{cell.folder}: already trained")
         _finish_thinning(folder)
@@ -123,11 +150,12 @@ def train(
     for name in (TENSORS, MANIFEST, MODEL):  # of an incompletely saved training
         (folder / name).unlink(missing_ok=True)
     recording = Transcript(config.keep if config.keep in ("all", "small") else VIEWS)
-    wire = Wire({name: len(data) for name, data in population.clients.items()}, defense, recording)
+    wire = prepared.wire(recording)
     evaluation_model = method.model(federation, generator(cell.seed, 7)).to(federation.device)
     own_statistics = method.local_statistics
+    log = round_log(config.log, out, cell.folder)
     observer = RoundEvaluation(
-        cell.folder, population, method.rounds, method.personal, own_statistics, evaluation_model, progress
+        cell.folder, population, method.rounds, method.personal, own_statistics, evaluation_model, progress, log
     )
     checkpoints = Checkpoints(folder, _described(config, method, dataset, cell, population))
     engine = _engine(config, dataset, cell, workers)
@@ -141,7 +169,9 @@ def train(
             names = list(population.clients)
             personal = personal_utility(lambda name: method.model_of(model, name), names, population)
         evaluated = observer.evaluated
-        evaluated.setdefault(method.rounds, personal or final)  # already present if the final model was sent to clients
+        if method.rounds not in evaluated:  # the final model was not sent to clients
+            evaluated[method.rounds] = personal or final
+            log.write(method.rounds, figures(evaluated[method.rounds]))
         rounds = tuple(_round(round, evaluation) for round, evaluation in sorted(evaluated.items()))
         trained = Trained(
             utility=final.model_copy(update={"rounds": rounds, "personal": personal, **chosen(evaluated)}),
@@ -163,6 +193,8 @@ def train(
         progress.done(task, f"{cell.folder}: failed: {error}")
         checkpoints.remove()
         return trained, evaluator(wire.transcript)
+    finally:
+        log.close()
     files = {name: digest(folder / name) for name in (TENSORS, MANIFEST, MODEL) if (folder / name).is_file()}
     trained = trained.model_copy(update={"files": files})
     write_json(file, trained.model_dump_json().encode())

@@ -379,9 +379,19 @@ def test_a_taken_out_folder_is_left_alone_and_resume_wants_one(
 # Other runs
 
 
-def test_a_method_that_shares_no_style_is_not_applicable(tmp_path: Path) -> None:
-    assert main([*SHORT, "--method", "fedavg", "--attack", "identification", "--out", str(tmp_path / "out")]) == 0
-    (run,) = results(tmp_path / "out").runs
+def test_a_method_that_shares_no_style_is_not_applicable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Beside one that does; alone it is refused."""
+    words = [*instead(SHORT, ["--clients", "3"]), "--attack", "identification:simulations=12", "--threat", "server"]
+    assert main([*words, "--method", "fedavg", "--out", str(tmp_path / "out")]) == 2
+    told = one_line(capsys)
+    assert (
+        "identification:simulations=12 reads style_statistics or interpolation_style or bn_statistics, which fedavg"
+        in told
+    )
+    assert "want attacks that read these: class_mean_regression, " in told
+    assert not (tmp_path / "out").exists()
+    assert main([*words, "--method", "fedavg", "stablefdg", "--out", str(tmp_path / "out")]) == 0
+    run, _ = results(tmp_path / "out").runs
     row = run.attacks[0]
     assert (row.leakage, run.questions) == ({}, ())  # nothing crossed that could be asked about
     assert "fedavg shares no style statistics" in (row.reason or "")
@@ -438,7 +448,11 @@ def test_help_is_no_error_and_the_script_names_its_commands(
     assert left.value.code == 0
     said = capsys.readouterr().out
     options = "method dataset data-root target preset clients partition set attack threat defense seed engine device"
-    assert [option for option in f"{options} out resume list".split() if f"--{option}" not in said] == []
+    assert [
+        option
+        for option in f"{options} out resume list config dry-run log version".split()
+        if f"--{option}" not in said
+    ] == []
     monkeypatch.setattr(sys, "argv", ["fdgpriv", "audit", "--list"])
     assert script.main() == 0
     assert "stablefdg" in capsys.readouterr().out

@@ -228,6 +228,12 @@ def test_a_repeated_option_extends(words: str, field: str, value: object, monkey
         # with effect in other company
         ("--attack linkage --threat insider", "--threat: want a role of one of the attacks"),
         ("--attack gan linkage --threat insider", "--attack: linkage has the roles server"),
+        (
+            "--attack gan --method fedavg",
+            "--attack: gan reads style_statistics or interpolation_style, which fedavg does",
+        ),
+        ("--attack gan --method stablefdg:received=0", "--attack: gan reads style_statistics"),
+        ("--dry-run --log mlflow", "--log: has no effect with --dry-run"),
         ("--method hfedf --backbone resnet18 --preset quick", "--backbone: has no effect"),
         ("--method hfedf --weights . --preset quick", "--weights: has no effect"),
         (
@@ -245,7 +251,7 @@ def test_every_option_has_an_effect_or_is_refused(beside: str, capsys: pytest.Ca
     read_with_artifact = ("--groups", "--seed", "--out") if "--artifact" in beside else ()
     for option in OPTIONS.values():
         if option not in (*beside.split(), *read_with_artifact):
-            value = "" if option in ("--resume", "--list") else "3"
+            value = "" if option in ("--resume", "--list", "--dry-run") else "3"
             assert "has no effect with" in refused(f"{beside} {option} {value}", capsys), option
 
 

@@ -2,17 +2,18 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fdgpriv import data
-from fdgpriv.cli.catalogue import check, check_settings
+from fdgpriv.cli.catalogue import check, check_settings, fields
 from fdgpriv.cli.command_line import BadUsage, once
 from fdgpriv.federation.setup import KEEP, PARTITIONS, Setup, partition_named
 from fdgpriv.models.names import BACKBONES, check_backbone
 from fdgpriv.registry import JOIN, names_in, split
 from fdgpriv.threat import THREATS, threat
-from fdgpriv.utils.defaults import BUGS, FIGURE_FORMATS, METHOD, Bug
+from fdgpriv.utils.defaults import BUGS, FIGURE_FORMATS, LOGS, METHOD, Bug
 from fdgpriv.utils.extras import check_installed
 from fdgpriv.utils.file_names import slug
 from fdgpriv.utils.suggestions import did_you_mean, same_name
@@ -55,6 +56,7 @@ class Options:
             Results are the same.
         inject_bug: A deliberate error in the noise of every defense that proves an epsilon, which must show as a violation.
         figures: Formats in which the figures for a paper are drawn as well.
+        log: tensorboard or mlflow, which the accuracies of rounds are logged to; None for neither.
         jobs: Number of processes, each of which works on one run at a time.
         crossed: Also score every client's artifact read as every other client's, which the self test needs.
     """
@@ -83,6 +85,7 @@ class Options:
     engine: str = "local"
     inject_bug: Bug | None = None
     figures: tuple[str, ...] = ()
+    log: str | None = None
     jobs: int = 1
     crossed: bool = False
 
@@ -92,6 +95,7 @@ class Options:
             "dataset": _spelled(self.dataset, data.names()),
             "preset": _spelled(self.preset, PRESETS),
             "device": _spelled(self.device, DEVICES),
+            "log": self.log and _spelled(self.log, LOGS),
             "keep": _spelled(self.keep, KEEP),
             "figures": tuple(_spelled(name, FIGURE_FORMATS) for name in self.figures),
             "threats": tuple(_spelled(role, THREATS) for role in self.threats),
@@ -135,6 +139,9 @@ class Options:
             check_backbone(self.backbone)
         for name in self.figures:
             check_choice("--figures", name, FIGURE_FORMATS)
+        if self.log is not None:
+            check_choice("--log", self.log, LOGS)
+            check_installed(self.log, self.log, f"--log {self.log}")
         if self.inject_bug is not None:
             check_choice("--inject-bug", self.inject_bug, BUGS)
         if self.partition is not None:
@@ -241,8 +248,12 @@ OPTIONS = {  # by the name of the parsed value
     "groups": "--groups",
     "out": "--out",
     "resume": "--resume",
+    "config": "--config",
+    "log": "--log",
+    "dry_run": "--dry-run",
     "list": "--list",
 }
+FLAGS = {"resume", "config", "dry_run", "list"}  # for the command line only
 WITHOUT_EFFECT = (
     Rule(OPTIONS.keys() - {"list"}, lambda given: "list" in given, "has no effect with --list"),
     Rule(
@@ -267,6 +278,7 @@ WITHOUT_EFFECT = (
         lambda given: set(given.get("defenses", ["none"])) == {"none"},
         "has no effect without a defense that proves an epsilon; want --defense with it",
     ),
+    Rule({"resume", "log"}, lambda given: "dry_run" in given, "has no effect with --dry-run"),
     Rule({"resume"}, lambda given: "out" not in given, "want --out, the folder to continue in"),
 )
 
@@ -293,6 +305,33 @@ def settings(items: Sequence[str]) -> dict[str, str]:
             raise BadUsage(f"--set: want each field once, got {name}={values[name]} and {item}")
         values[name] = value
     return values
+
+
+def swept(specs: Sequence[str], values: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The methods, once for each combination of the settings that have several values, and the other settings.
+
+    A sweep is values joined by commas; the text of a path may have commas of its own.
+
+    Args:
+        specs: Specifications of methods; a field that one of them sets is not swept there.
+        values: The values of settings by field.
+    """
+    sweeps = {name: value.split(",") for name, value in values.items() if "," in value and not _is_path(specs, name)}
+    for name, several in sweeps.items():
+        if not all(value.strip() for value in several):
+            raise BadUsage(f"--set: want a value before and after each comma, got {name}={values[name]}")
+    rows = []
+    for spec in specs:
+        colon, fixed = "," if ":" in spec else ":", split(spec)[1]
+        named = [[f"{name}={value.strip()}" for value in sweeps[name]] for name in sweeps if name not in fixed]
+        rows += [f"{spec}{colon}{','.join(combination)}" if combination else spec for combination in product(*named)]
+    return tuple(rows), {name: value for name, value in values.items() if name not in sweeps}
+
+
+def _is_path(specs: Sequence[str], field: str) -> bool:
+    """Whether this field of one of the methods holds a path."""
+    described = [(fields("methods", split(spec)[0]) or {}).get(field) for spec in specs]
+    return any("Path" in part.type for part in described if part is not None)
 
 
 def _spelled(name: str, known: Iterable[str]) -> str:

@@ -194,7 +194,7 @@ class AttackEvaluation:
     def _evaluated(self) -> tuple[dict[str, AttackScores], pa.Table]:
         """By key the scores on each task, and the table of candidates."""
         trials, series, no_candidates = self.trials, self._series, ScoreTables.of_rows({}).candidates
-        reason = self._refusal()
+        reason = self.refusal()
         adversaries = [] if series is None or reason is not None else trials.adversaries(series, trials.sizes(series))
         if series is None or not adversaries:
             reason = reason or f"no client was sent another client's {self.kind.replace('_', ' ')}"
@@ -236,7 +236,7 @@ class AttackEvaluation:
         candidates = self._candidates(by_size, predicted, series)
         return self._with_planted_power(evaluated, series), candidates
 
-    def _refusal(self) -> str | None:
+    def refusal(self) -> str | None:
         """Why the attack is not evaluated here, in one sentence."""
         evaluator, attack, threat, series = self.trials.evaluator, self.trials.attack, self.trials.threat, self._series
         if series is None:

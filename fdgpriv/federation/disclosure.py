@@ -10,7 +10,9 @@ from typing import ClassVar, Protocol, Self, cast
 import torch
 from torch import Tensor, nn
 
+from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.moments import Moments, StyleRule, styles_of
+from fdgpriv.artifacts.parameters import ClassifierHead, RepresentationTranslator
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.federation import Federation
@@ -18,6 +20,11 @@ from fdgpriv.federation.request import Server
 from fdgpriv.federation.weights import Weights
 from fdgpriv.models.backbone import Backbone
 from fdgpriv.models.cpu_io import device_of
+
+_COMPUTED_FROM = {  # kinds that only the server sends, by the kind of the clients' artifacts that it computes them from
+    InterpolationStyle.kind: StyleStatistics.kind,
+    RepresentationTranslator.kind: ClassifierHead.kind,
+}
 
 
 class PlainTraining(Protocol):
@@ -122,6 +129,14 @@ class Disclosure:
     def releases(self, kind: str) -> int:
         """Maximum number of releases of this kind per client and run; per image for kinds of single images."""
         return self.often.get(kind, self.otherwise)
+
+    def may_share(self, kind: str) -> bool:
+        """Whether artifacts of this kind may cross the wire; true of all kinds where uploads are not stated.
+
+        A kind that is none of an artifact names a model of several clients.
+        """
+        uploaded = _COMPUTED_FROM.get(kind, kind)
+        return not self.uploads or uploaded in self.uploads or uploaded not in Artifact.kinds
 
     def per_image(self, kind: str) -> bool:
         """Whether an artifact of this kind describes one image."""

@@ -9,6 +9,7 @@ from torch import nn
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.state import Resumable
+from fdgpriv.results.round_log import RoundLog
 from fdgpriv.results.selection import rounds_to_try
 from fdgpriv.results.utility import personal_utility, utility
 from fdgpriv.results.utility_finding import PersonalUtility, Utility
@@ -28,6 +29,7 @@ class RoundEvaluation(Resumable):
         own_statistics: As of `utility`.
         model: Any model of the method, on the device of the evaluation; overwritten.
         progress: Prints progress.
+        log: Receives the accuracies of each evaluated round.
 
     Attributes:
         evaluated: By number of completed rounds, the utility of the model.
@@ -45,9 +47,10 @@ class RoundEvaluation(Resumable):
         own_statistics: bool,
         model: nn.Module,
         progress: ProgressLog,
+        log: RoundLog,
     ) -> None:
         self.name, self.population, self.rounds, self.personal = name, population, rounds, personal
-        self.own_statistics, self.model, self.progress = own_statistics, model, progress
+        self.own_statistics, self.model, self.progress, self.log = own_statistics, model, progress, log
         self.evaluated: dict[int, Utility | PersonalUtility] = {}
         self.latest = -1
         self.task = progress.task(f"training {name}", rounds)
@@ -89,6 +92,7 @@ class RoundEvaluation(Resumable):
         complete = not self.personal or models.keys() >= self.population.clients.keys()
         if round in self._evaluated_rounds and complete:
             evaluation = self.evaluated[round] = self._utility(models)
+            self.log.write(round, figures(evaluation))
             self.progress.step(self.task, f"{self.name}: round {round} of {self.rounds}, {accuracies(evaluation)}")
         elif round > 0:
             self.progress.step(self.task, f"{self.name}: round {round} of {self.rounds}")
@@ -102,6 +106,12 @@ class RoundEvaluation(Resumable):
     def _sent(self, models: Mapping[str, ModelState], client: str) -> nn.Module:
         models[client].load_into(self.model)
         return self.model
+
+
+def figures(evaluation: Utility | PersonalUtility) -> dict[str, float]:
+    """The accuracies of one round by name, where there are any."""
+    named = {"source_accuracy": evaluation.source_accuracy.value, "target_accuracy": evaluation.target_accuracy.value}
+    return {name: value for name, value in named.items() if value is not None}
 
 
 def accuracies(evaluation: Utility | PersonalUtility) -> str:

@@ -7,7 +7,18 @@ from time import perf_counter
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+SPEED_PERIOD = 600.0  # seconds of which the steps count for the time that is left: attacks are steps of minutes
 
 
 class ProgressLog(AbstractContextManager["ProgressLog"]):
@@ -29,8 +40,11 @@ class ProgressLog(AbstractContextManager["ProgressLog"]):
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
             console=self._console,
             transient=True,
+            speed_estimate_period=SPEED_PERIOD,
         )
 
     def __enter__(self) -> "ProgressLog":

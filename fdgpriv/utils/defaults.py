@@ -7,6 +7,8 @@ BASELINE = "fedavg"  # the method that accuracies are compared with
 Bug = Literal["half-noise", "wrong-sensitivity"]  # deliberate errors in a defense's noise (--inject-bug)
 BUGS: tuple[str, ...] = get_args(Bug)
 FIGURE_FORMATS = ("pdf", "png", "svg")  # of the figures for a paper (--figures)
+TENSORBOARD, MLFLOW = "tensorboard", "mlflow"
+LOGS = (TENSORBOARD, MLFLOW)  # what --log writes to: names of packages, and of the extras that install them
 EPSILON_DRAWS = 100_000  # T, per world, of the self test's epsilon checks
 EXAMPLES = f"""examples:
   fdgpriv audit --method {METHOD} --preset quick --out runs/first

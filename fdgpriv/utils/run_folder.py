@@ -97,19 +97,26 @@ def _check_empty(out: Path) -> None:
 
 def _difference(out: Path, old: bytes, new: str) -> str:
     """The condition for continuing a run in `out`: the settings in which two config.json differ, or the data."""
+    names = differences(old, new)
+    if list(names) == [_DATA] and _ABSENT not in names[_DATA]:
+        old_digest, new_digest = (f"SHA-256 {value}" for value in names[_DATA])
+        return f"the images and labels that {out} was started with, {old_digest}; got others, {new_digest}"
+    return f"the settings that {out} was started with; {told(names) or f'its {CONFIG} is damaged'}"
+
+
+def told(changes: Mapping[str, tuple[Any, Any]]) -> str:
+    """Differences of two config.json as text."""
+    return "; ".join(f"{name}: was {was}, now {now}" for name, (was, now) in changes.items())
+
+
+def differences(old: bytes, new: str) -> dict[str, tuple[Any, Any]]:
+    """By setting, the values in two config.json that differ; empty if they are equal, or one cannot be read."""
     try:
         old_settings, new_settings = json.loads(old), json.loads(new)
-        names = [
-            name
+        pairs = {
+            name: (old_settings.get(name, _ABSENT), new_settings.get(name, _ABSENT))
             for name in {**new_settings, **old_settings}
-            if old_settings.get(name, _ABSENT) != new_settings.get(name, _ABSENT)
-        ]
+        }
     except (ValueError, AttributeError, TypeError, RecursionError):
-        names = []
-    if names == [_DATA] and _DATA in old_settings:
-        old_digest, new_digest = (f"SHA-256 {values.get(_DATA, _ABSENT)}" for values in (old_settings, new_settings))
-        return f"the images and labels that {out} was started with, {old_digest}; got others, {new_digest}"
-    changes = [
-        f"{name}: was {old_settings.get(name, _ABSENT)}, now {new_settings.get(name, _ABSENT)}" for name in names
-    ]
-    return f"the settings that {out} was started with; {'; '.join(changes) or f'its {CONFIG} is damaged'}"
+        return {}
+    return {name: (was, now) for name, (was, now) in pairs.items() if was != now}

@@ -1,0 +1,199 @@
+"""Estimates what an audit takes, from two timed rounds of each federation on few images, and says which attacks apply.
+
+Nothing is written. The time of attacks is scaled from recorded audits: their seconds for each evaluation, in units of the
+seconds of one round of training in the same audit.
+"""
+
+import resource
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import perf_counter, process_time
+
+import torch
+
+from fdgpriv.artifacts.artifact import SERVER, Artifact, Message
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.cell_runner import CellRunner
+from fdgpriv.config import AuditConfig
+from fdgpriv.data.dataset import ClientData, Dataset
+from fdgpriv.federation.local_engine import LocalEngine
+from fdgpriv.federation.transcript import BUDGET, Transcript
+from fdgpriv.federation.upload import ClientFailed
+from fdgpriv.federation.wire import Diverged, Wire
+from fdgpriv.training import Cell, PreparedCell
+from fdgpriv.utils.console import ProgressLog
+
+TIMED_ROUNDS = 2  # the second without what is sent once
+TIMED_IMAGES = 16  # of each client
+# Seconds of one thread for one evaluation of an attack, by preset, in units of the wall time of one round.
+EVALUATION_ROUNDS: Mapping[str, float] = {"quick": 2.0, "default": 5.0, "thorough": 16.0}
+BUSY = 0.75  # share of the time below which the machine had other work
+SPREAD = 2.0  # factor between the estimated time of attacks and the ends of its range
+# Memory of attacks in GB, by preset, where images have 32 pixels; more in proportion to their side.
+ATTACK_MEMORY: Mapping[str, float] = {"quick": 0.6, "default": 3.5, "thorough": 3.5}
+REFERENCE_SIDE = 32  # pixels
+
+
+class _Stopped(Exception):
+    """The timed rounds are over."""
+
+
+@dataclass
+class TimedWire(Wire):
+    """A wire that notes when the server first sends the model of each round, and stops the training after some rounds."""
+
+    began: dict[int, float] = field(default_factory=dict, init=False)
+
+    def down(self, client: str, verb: str, message: Sequence[Artifact], round: int | None = None) -> Message:
+        for artifact in message:
+            if isinstance(artifact, ModelState) and artifact.client == SERVER:
+                self.began.setdefault(artifact.round, perf_counter())
+                if artifact.round >= TIMED_ROUNDS:
+                    raise _Stopped
+        return super().down(client, verb, message, round)
+
+
+@dataclass(frozen=True)
+class CellEstimate:
+    """What one cell takes.
+
+    Attributes:
+        train_s: Seconds of training.
+        attack_s: Seconds of attacks, where the preset's were recorded.
+        idle: Share of that time which an idle machine would take, by the processor time that the timed rounds took.
+        transcript_bytes: What the transcript stores while attacks read it.
+        applying: By attack, the kinds of artifact and the adversaries that it is evaluated for.
+        not_applying: By attack, why it is evaluated for none.
+        failed: Why the training could not be timed; all else is then empty.
+    """
+
+    train_s: float = 0.0
+    attack_s: float | None = None
+    idle: float = 1.0
+    transcript_bytes: int = 0
+    applying: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+    not_applying: Mapping[str, str] = field(default_factory=dict)
+    failed: str | None = None
+
+
+def estimate(config: AuditConfig, dataset: Dataset, cells: Sequence[Cell], workers: int, log: ProgressLog) -> list[str]:
+    """What the audit of these cells takes, in lines.
+
+    Cells that differ only in target or seed are taken to be equal.
+
+    Args:
+        config: Validated, with its targets.
+        dataset: The dataset.
+        cells: All cells of the audit.
+        workers: Number of parallel threads.
+        log: Says what is timed.
+    """
+    counts = {name: len({getattr(cell, name) for cell in cells}) for name in ("method", "target", "seed", "defense")}
+    axes = " x ".join(f"{count} {name}{'s' * (count != 1)}" for name, count in counts.items())
+    lines, estimates = [f"cells: {len(cells)} ({axes})"], []
+    for cell in cells:
+        if (cell.target, cell.seed) == (cells[0].target, cells[0].seed):
+            log.say(f"timing {TIMED_ROUNDS} rounds of {cell.method}, defense {cell.defense}")
+            estimates.append(_estimated(config, dataset, cell, workers))
+            lines += [f"{cell.method}, defense {cell.defense}:", *(f"  {line}" for line in _cell_lines(estimates[-1]))]
+    return [*lines, *_total_lines(config, dataset, estimates, len(cells) // len(estimates))]
+
+
+def _estimated(config: AuditConfig, dataset: Dataset, cell: Cell, workers: int) -> CellEstimate:
+    prepared = PreparedCell.of(config, dataset, cell)
+    clients = prepared.population.clients
+    few = {name: _few(data) for name, data in clients.items()}
+    share = sum(map(len, few.values())) / sum(map(len, clients.values()))
+    wire = TimedWire({name: len(data) for name, data in few.items()}, prepared.defense, Transcript("all"))
+    start, processor_start = perf_counter(), process_time()
+    try:
+        LocalEngine(workers).run(prepared.method, prepared.federation, few, wire)
+    except _Stopped:
+        pass
+    except (ClientFailed, Diverged) as error:
+        return CellEstimate(failed=str(error))
+    end, rounds = perf_counter(), prepared.method.rounds
+    idle = (process_time() - processor_start) / (workers * (end - start)) if config.device == "cpu" else 1.0
+    first, second = wire.began.get(1, end), wire.began.get(TIMED_ROUNDS, end)
+    round_s = (second - first if rounds > 1 else first - start) / share
+    evaluations = CellRunner(config, dataset, Path(), ProgressLog(quiet=True), workers).evaluations(
+        cell, prepared.evaluator(wire.transcript)
+    )
+    applying, refused = dict[str, list[tuple[str, str]]](), dict[str, str]()
+    for evaluation in evaluations:
+        if (reason := evaluation.refusal()) is None:
+            applying.setdefault(evaluation.spec, []).append((evaluation.kind, evaluation.trials.threat.role))
+        else:
+            refused.setdefault(evaluation.spec, reason)
+    threads = EVALUATION_ROUNDS.get(config.preset)
+    count = sum(map(len, applying.values()))
+    sent = sum(record.nbytes for record in wire.transcript.records if record.round == TIMED_ROUNDS - 1)
+    return CellEstimate(
+        train_s=(first - start) / share + round_s * (rounds - 1),
+        attack_s=None if threads is None else count * threads * round_s / workers,
+        idle=min(1.0, idle),
+        transcript_bytes=min(BUDGET, sent * rounds),
+        applying=applying,
+        not_applying={spec: reason for spec, reason in refused.items() if spec not in applying},
+    )
+
+
+def _few(data: ClientData) -> ClientData:
+    """A client with at most `TIMED_IMAGES` of its images, evenly spaced."""
+    count = min(len(data), TIMED_IMAGES)
+    rows = torch.arange(count) * len(data) // max(1, count)
+    return replace(data, pixels=data.pixels[rows], labels=data.labels[rows])
+
+
+def _cell_lines(cell: CellEstimate) -> list[str]:
+    if cell.failed is not None:
+        return [f"its training cannot be timed: {cell.failed}"]
+    count = sum(map(len, cell.applying.values()))
+    attacks = "no recorded audit tells their time" if cell.attack_s is None else _range(cell.attack_s)
+    lines = [f"training: about {_duration(cell.train_s)}"]
+    if count:
+        lines.append(f"attacks: {len(cell.applying)} apply, {count} evaluations: {attacks}")
+    for spec, evaluated in cell.applying.items():
+        by_kind = {kind: [role for other, role in evaluated if other == kind] for kind, _ in evaluated}
+        lines.append(f"  {spec}: " + "; ".join(f"{kind} by {', '.join(roles)}" for kind, roles in by_kind.items()))
+    return lines + [f"  {spec} does not apply: {reason}" for spec, reason in cell.not_applying.items()]
+
+
+def _total_lines(config: AuditConfig, dataset: Dataset, cells: Sequence[CellEstimate], times: int) -> list[str]:
+    """The time and memory of all cells, each of which is run so many times."""
+    train_s = times * sum(cell.train_s for cell in cells)
+    attack_s = times * sum(cell.attack_s or 0.0 for cell in cells)
+    own_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    attack_gb = ATTACK_MEMORY.get(config.preset, ATTACK_MEMORY["thorough"]) * dataset.image_size / REFERENCE_SIDE
+    stored_gb = max(cell.transcript_bytes for cell in cells) / 2**30
+    gb = own_gb + stored_gb + (attack_gb if any(cell.applying for cell in cells) else 0.0)
+    jobs = min(config.jobs, times * len(cells))
+    low, high = train_s + attack_s / SPREAD, train_s + attack_s * SPREAD
+    idle = min(cell.idle for cell in cells)
+    total = f"{_between(low, high)} while this machine is as busy as now"
+    if idle < BUSY:
+        total += f"; {_between(low * idle, high * idle)} while it is idle"
+    unknown = ", and the attacks" if any(cell.applying and cell.attack_s is None for cell in cells) else ""
+    return [
+        f"in all: {total}{unknown}",
+        f"memory: about {gb * jobs:.1f} GB, of which {own_gb:.1f} GB were measured here",
+        f"These are estimates: training from {TIMED_ROUNDS} rounds on at most {TIMED_IMAGES} images of each client, attacks "
+        "from recorded audits of digits; photographs may take several times as long. Nothing was written.",
+    ]
+
+
+def _range(seconds: float) -> str:
+    return _between(seconds / SPREAD, seconds * SPREAD)
+
+
+def _between(low: float, high: float) -> str:
+    return f"about {_duration(low)}" if low == high else f"{_duration(low)} to {_duration(high)}"
+
+
+def _duration(seconds: float) -> str:
+    """A time in seconds, minutes or hours, to two digits."""
+    for unit, size in (("h", 3600.0), ("min", 60.0)):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.2g} {unit}"
+    return f"{max(1.0, seconds):.2g} s"

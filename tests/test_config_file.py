@@ -1,0 +1,168 @@
+"""Options from a TOML file or a run's config.json: the same as on the command line, which wins; and sweeps of settings."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fdgpriv.audit import main
+from fdgpriv.cli import config_file
+from fdgpriv.cli.options import Options, swept
+from fdgpriv.config import AuditConfig
+from fdgpriv.utils import run_folder
+
+TOML = """
+method = ["FedAvg", "stablefdg"]
+preset = "quick"
+seed = [0, 1]
+held-out = 0.2
+attack = "domain_inference"
+
+[set]
+rounds = 3
+lr = [0.1, 0.05]
+"""
+Given = Callable[[str], Options]
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> Given:
+    """The options of a command line, which goes no further."""
+    asked: list[Options] = []
+
+    def noted(options: Options) -> None:
+        asked.append(options)
+        raise KeyboardInterrupt
+
+    def options(words: str) -> Options:
+        with monkeypatch.context() as patch:
+            patch.setattr(Options, "check", noted)
+            assert main(words.split()) == 3
+        return asked[-1]
+
+    return options
+
+
+def test_a_file_gives_what_the_words_give(tmp_path: Path, given: Given) -> None:
+    (tmp_path / "a.toml").write_text(TOML)
+    words = "--method fedavg stablefdg --preset quick --seed 0 1 --held-out 0.2 --attack domain_inference"
+    assert given(f"--config {tmp_path}/a.toml") == given(f"{words} --set rounds=3 lr=0.1,0.05")
+
+
+def test_the_command_line_wins(tmp_path: Path, given: Given) -> None:
+    """Over options as a whole, over settings one by one."""
+    (tmp_path / "a.toml").write_text(TOML)
+    options = given(f"--config {tmp_path}/a.toml --seed 7 --set lr=0.2 --method ccst")
+    assert (options.methods, options.seeds, options.settings) == (("ccst",), (7,), {"rounds": "3", "lr": "0.2"})
+    assert (options.preset, options.held_out) == ("quick", 0.2)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--preset quick --clients 6 --set rounds=1",
+        "--preset quick --attack none --seed 0 1",
+        "--preset paper --method stablefdg hfedf --threat server client",
+        "--attack gan:steps=2 --defense none gaussian:epsilon=1 --keep all --images 100 --auxiliary 30",
+        "--preset quick --method fedavg --set lr=0.1,0.05 --target scan type",
+    ],
+)
+def test_a_run_can_be_asked_for_again(words: str, tmp_path: Path, given: Given) -> None:
+    """Its config.json gives options whose config.json is equal, so that they continue the run."""
+
+    def config(options: Options) -> str:
+        dataset, checked = AuditConfig(**vars(options)).checked().load()
+        return run_folder.settings(checked.as_config(len(dataset.domains) - 1), dataset.sha256)
+
+    first = config(given(words))
+    (tmp_path / "config.json").write_text(first)
+    assert config(given(f"--config {tmp_path}/config.json")) == first
+    again = config(given(f"--config {tmp_path}/config.json --device cpu --seed 5"))
+    assert list(run_folder.differences(first.encode(), again)) == ["seeds"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("a.toml", "methd = 1", "got 'methd' in .*; did you mean 'method'"),
+        ("a.toml", "resume = true", "got 'resume' in .*, which is for the command line"),
+        ("a.toml", "set = 3", r"want a table \[set\]"),
+        ("a.toml", "method = {a = 1}", "want text, a number or a list of these for method"),
+        ("a.toml", "seed = 'x'", "--seed: want a whole number, got 'x'"),
+        ("a.toml", "[set]\nlr = []", "want text, a number or a list of these for lr"),
+        ("a.toml", "method = [", "want TOML in"),
+        ("a.json", "{", "want JSON in"),
+        ("a.json", "[1]", "want a JSON object"),
+        ("a.toml", 'method = "stabelfdg"', r"did you mean 'stablefdg'\? \(with the options of .*a.toml\)"),
+        ("a.toml", "preset = ['quick', 'paper']", "--preset: want it once, got quick and paper"),
+        (".", "", "got the folder"),
+        ("none.toml", None, "No such file"),
+    ],
+)
+def test_a_bad_file_is_one_line(
+    name: str, text: str | None, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if text:
+        (tmp_path / name).write_text(text)
+    assert main(["--config", str(tmp_path / name)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(told, line), line
+
+
+def test_the_command_of_the_report_needs_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.toml").write_text(TOML)
+    commands: list[str] = []
+
+    def audit(options: Options, out: Path | None, *, command: str, **more: Any) -> None:
+        commands.append(command)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fdgpriv.api.audit", audit)
+    assert main(["--seed", "7", "--config", str(tmp_path / "a.toml"), "--out", str(tmp_path / "out")]) == 3
+    assert commands == [
+        "python -m fdgpriv.audit --method=FedAvg --method=stablefdg --preset=quick --held-out=0.2 "
+        "--attack=domain_inference --set=rounds=3 --set=lr=0.1,0.05 --seed 7"
+    ]
+
+
+def test_keys_are_options_or_what_a_run_calls_them(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps({"Data_Root": "x", "methods": ["a"], "units-per-domain": 3}))
+    assert config_file.words(tmp_path / "a.json") == ["--data-root=x", "--method=a", "--units-per-domain=3"]
+
+
+@pytest.mark.parametrize(
+    ("specs", "values", "rows", "others"),
+    [
+        (("fedavg",), {"lr": "0.1"}, ("fedavg",), {"lr": "0.1"}),
+        (("fedavg",), {"lr": "0.1, 0.05", "rounds": "2"}, ("fedavg:lr=0.1", "fedavg:lr=0.05"), {"rounds": "2"}),
+        (("fedavg:rounds=2", "lsi"), {"lr": "1,2"},
+         ("fedavg:rounds=2,lr=1", "fedavg:rounds=2,lr=2", "lsi:lr=1", "lsi:lr=2"), {}),
+        (("fedavg:lr=3", "lsi"), {"lr": "1,2"}, ("fedavg:lr=3", "lsi:lr=1", "lsi:lr=2"), {}),
+        (("lsi",), {"lr": "1,2", "rounds": "3,4"}, tuple(f"lsi:lr={a},rounds={b}" for a in (1, 2) for b in (3, 4)), {}),
+        (("stablefdg",), {"explore_layers": "layer1+layer2,layer3"},
+         ("stablefdg:explore_layers=layer1+layer2", "stablefdg:explore_layers=layer3"), {}),
+        (("ccst",), {"codec_weights": "a,b"}, ("ccst",), {"codec_weights": "a,b"}),
+    ],
+)  # fmt: skip
+def test_a_sweep_is_a_row_for_each_combination(
+    specs: tuple[str, ...], values: dict[str, str], rows: tuple[str, ...], others: dict[str, str]
+) -> None:
+    assert swept(specs, values) == (rows, others)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--set lr=0.1,", "--set: want a value before and after each comma, got lr=0.1,"),
+        ("--set lr=0.1,much", "stablefdg.lr: want a finite number above 0, got 'much'"),
+        ("--set lr=0.1,0.1", "--method: want each value once"),
+        ("--set colour=1,2", "stablefdg: want a field of"),
+    ],
+)
+def test_a_bad_sweep_is_one_line(words: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words.split()) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line
