@@ -64,6 +64,7 @@ def run_audit(
     backbone: str | None = None,
     weights: Path | str | None = None,
     keep: str = "last",
+    engine: str = "local",
     inject_bug: Bug | None = None,
     figures: str | Sequence[str] = (),
     log: str | None = None,
@@ -100,6 +101,7 @@ def run_audit(
         backbone: The network.
         weights: Folder or file of pretrained weights.
         keep: Which model states the transcript keeps.
+        engine: ``"local"``, or ``"flower"``: the same results over Flower's simulation.
         inject_bug: A deliberate error in the noise of defenses, which must show as a violation.
         figures: Formats in which the figures for a paper are written into `out`: ``"pdf"``, ``"png"``, ``"svg"``.
         log: Where the accuracies of rounds are logged as well: ``"tensorboard"`` or ``"mlflow"``, in `out`.

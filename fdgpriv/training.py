@@ -34,7 +34,6 @@ from fdgpriv.federation.upload import ClientFailed
 from fdgpriv.federation.wire import Diverged, Wire
 from fdgpriv.method import Method
 from fdgpriv.registry import Role, registered
-from fdgpriv.results.rounds import RoundEvaluation, accuracies
 from fdgpriv.results.round_log import round_log
 from fdgpriv.results.rounds import RoundEvaluation, accuracies, figures
 from fdgpriv.results.selection import chosen

@@ -22,14 +22,14 @@ ATTACKS = ["--attack", "membership", "linkage", "domain_inference:simulations=12
 
 def test_each_training_is_as_many_rounds_as_it_has(tiny: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a clock that advances by one whenever a client answers, six clients take six ticks a round."""
-    answered, up = count(), Wire.up
+    answered, receive = count(), Wire.receive
     now = [0]
 
     def ticking(self: Wire, *given: object, **named: object) -> object:
         now[0] = next(answered) + 1
-        return up(self, *given, **named)  # type: ignore[arg-type]
+        return receive(self, *given, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Wire, "up", ticking)
+    monkeypatch.setattr(Wire, "receive", ticking)
     monkeypatch.setattr(estimate, "perf_counter", lambda: float(now[0]))
     settings = {"rounds": "7", "local_epochs": "1", "participants": "none"}
     config = AuditConfig(methods=("fedavg",), preset="quick", clients=6, settings=settings).checked()

@@ -129,4 +129,4 @@ def test_mlflow_shows_every_round(digits: Dataset, tmp_path: Path) -> None:
 
 def test_python_takes_the_same_option() -> None:
     with pytest.raises(ValueError, match="--log: want one of tensorboard, mlflow; got 'wandb'"):
-        fdgpriv.run_audit("fedavg", attacks="none", log="wandb")
+        fdgpriv.run_audit("fedavg", attacks="none", log="wandb", out="unused")
