@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup-full audit test test-slow test-gpu bench lint clean
+.PHONY: setup-full audit test test-slow test-gpu bench lint docs clean
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -34,5 +34,9 @@ lint: .venv/installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: .venv/installed
+	$(BIN)/python -m pip install --quiet -e '.[test,docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+
 clean:
-	rm -rf .venv build *.egg-info
+	rm -rf .venv build site *.egg-info

@@ -1,13 +1,20 @@
-"""README and docs/: links and named files exist, the layers are those that import-linter checks."""
+"""README and docs/: links and named files exist, commands are accepted, the site has every page."""
 
 import re
+import shlex
 import tomllib
 from pathlib import Path
 
 import pytest
 
+import fdgpriv
+from fdgpriv import audit
+from fdgpriv.cli.options import check_effects
+from fdgpriv.compare import command as compare
+from fdgpriv.selftest import command as selftest
+
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -35,8 +42,51 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
         assert (ROOT / name).exists(), name
 
 
+COMMAND = re.compile(r"^ *(?:python -m fdgpriv[. ]|fdgpriv )(audit|compare|selftest)\b(.*)$", re.MULTILINE)
+COMMANDS = {
+    match[0].split("  #")[0].strip(): shlex.split(match[2], comments=True)
+    for page in PAGES
+    if page.parent.name != "results" and page.name not in ("adding-a-part.md", "your-defense.md")
+    for match in COMMAND.finditer(page.read_text(encoding="utf-8"))
+}
+
+
+def test_pages_have_commands() -> None:
+    assert len(COMMANDS) >= 15
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_is_accepted(command: str) -> None:
+    words = COMMANDS[command]
+    if "--data-root" in words:  # any folder in place of the dataset's
+        words[words.index("--data-root") + 1] = str(ROOT)
+    if " compare" in command or ".compare" in command:
+        assert compare.parser().options(words)["runs"]
+    elif "selftest" in command:
+        selftest.parser().options(words)
+    else:
+        given = audit.parser().options(words)
+        check_effects(given)
+        if not {"list", "artifact"} & given.keys():
+            audit._options(given).check()
+
+
 def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 130
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 90
+
+
+def test_the_site_has_every_page() -> None:
+    listed = re.findall(r"(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(listed) == sorted(str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md"))
+
+
+def test_the_citation_has_the_version() -> None:
+    assert f"\nversion: {fdgpriv.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["license-files"])
+def test_licence_files_exist(name: str) -> None:
+    assert (ROOT / name).stat().st_size > 500
 
 
 def test_the_layers_are_those_that_are_checked() -> None:
