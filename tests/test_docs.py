@@ -42,9 +42,11 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
         assert (ROOT / name).exists(), name
 
 
-COMMAND = re.compile(r"^ *(?:python -m fdgpriv[. ]|fdgpriv )(audit|compare|selftest)\b(.*)$", re.MULTILINE)
+COMMAND = re.compile(
+    r"(?:^ *(?:python -m fdgpriv\.|fdgpriv )|`python -m fdgpriv\.)(audit|compare|selftest) ([^`\n]+)", re.MULTILINE
+)
 COMMANDS = {
-    match[0].split("  #")[0].strip(): shlex.split(match[2], comments=True)
+    match[0].split("  #")[0].strip("` "): shlex.split(match[2], comments=True)
     for page in PAGES
     if page.parent.name != "results" and page.name not in ("adding-a-part.md", "your-defense.md")
     for match in COMMAND.finditer(page.read_text(encoding="utf-8"))
