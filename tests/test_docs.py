@@ -70,7 +70,12 @@ def test_a_command_is_accepted(command: str) -> None:
         given = audit.parser().options(words)
         check_effects(given)
         if not {"list", "artifact"} & given.keys():
-            audit._options(given).check()
+            try:
+                audit._options(given).check()
+            except ValueError as error:
+                if "pip install" in str(error):
+                    pytest.skip(str(error))
+                raise
 
 
 def test_the_readme_is_short() -> None:
