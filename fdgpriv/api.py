@@ -251,10 +251,10 @@ def write(results: Results, out: Path, figure_formats: Sequence[str] = ()) -> Wr
 
 
 def _write_figure(draw: Callable[[], Figure], path: Path, formats: Sequence[str]) -> list[Path]:
-    """Draws a figure and writes it as `path` with the suffix of each format."""
-    figure, paths = draw(), [path.with_suffix(f".{name}") for name in formats]
+    """Draws a figure anew for each format, and writes it as `path` with its suffix."""
+    paths = [path.with_suffix(f".{name}") for name in formats]
     for file in paths:
-        save_figure(figure, file)
+        save_figure(draw(), file)
     return paths
 
 

@@ -183,6 +183,7 @@ def _curve_chart(attack: AttackFinding, all_arms: Sequence[Arm]) -> Drawing:
         y_label=metric(attack.headline),
         ticks=ticks,
         series=lines,
+        title=SECRETS[attack.secret],
     )
 
 

@@ -1,0 +1,105 @@
+"""report.tex: what leaks, accuracy and defenses as tables for a paper, and the figures that go with them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+from fdgpriv.report import Report
+from fdgpriv.results.finding import Results
+from fdgpriv.utils.drawing import Figure
+
+from ._accuracy import accuracy_over_trainings, utility_and_leakage
+from ._advice import sentence
+from ._content import curves
+from ._figures import Drawing, paper_figure
+from ._frontier import frontier
+from ._latex import latex, latex_table
+from ._matrix import matrix
+from ._roc import roc_curves
+from ._tables import Table
+from ._words import defense, joined, unique
+
+_GRADES = (
+    "Leaks by grade: trace (less than what matters), moderate, severe (at least half of the way to a perfect attack). None "
+    "found is no proof of privacy; open is inconclusive."
+)
+_WIDTHS = {1: 0.5, 2: 0.85}  # of a figure, in those of the text, by number of panels
+_HEAD = r"""% Tables and figures of a privacy audit by fdgpriv. It compiles as it is; each table stands alone and can be moved
+% into another document, which needs the packages array, booktabs, graphicx and tabularx. The figures come from
+% --figures pdf, or from results.figure(NAME).savefig("figures/NAME.pdf"); those that are missing are left out.
+\documentclass[10pt]{article}
+\usepackage[margin=20mm]{geometry}
+\usepackage{array,booktabs,graphicx,tabularx}
+\begin{document}
+"""
+
+
+class Tex(Report):
+    """Tables of booktabs, ready for a paper: the matrix of each adversary, accuracy, and defenses against their cost."""
+
+    filename: ClassVar[str] = "report.tex"
+
+    def render(self, results: Results, folder: Path) -> str:
+        """The document, in ASCII; it includes figures/NAME.pdf where that exists when it is compiled."""
+        blocks = [rf"\section*{{Privacy audit: {latex(_subject(results))}}}", latex(sentence(results))]
+        blocks += [latex_table(*entry) for entry in _tables(results)]
+        blocks += [_figure(name, drawings) for name, drawings in _drawings(results, folder).items()]
+        return "\n\n".join([_HEAD, *blocks, r"\end{document}"]) + "\n"
+
+    def figures(self, results: Results, folder: Path) -> Mapping[str, Callable[[], Figure]]:
+        """``frontier``, ``curves`` and ``roc``, as far as the results have them."""
+        return {name: partial(paper_figure, drawings) for name, drawings in _drawings(results, folder).items()}
+
+
+def _subject(results: Results) -> str:
+    methods = joined(unique(run.method for run in results.runs)) or "no run"
+    return f"{methods} on {results.dataset.name}"
+
+
+def _tables(results: Results) -> list[tuple[Table, str, str]]:
+    """Each table with its caption and label."""
+    runs = results.runs
+    defenses = joined(unique(defense(run.defense) for run in runs))
+    tables = [
+        (section.table, f"{section.title}: {_subject(results)}, {defenses}. {_GRADES}", f"matrix-{number}")
+        for number, section in enumerate(matrix(runs, max_words=0), start=1)
+        if section.table is not None
+    ]
+    sections, _ = frontier(results)
+    tables += [
+        (section.table, f"Defenses: what each costs in accuracy, and what it leaves. {_GRADES}", "defenses")
+        for section in sections
+        if section.table is not None
+    ]
+    accuracy = accuracy_over_trainings(results) or (utility_and_leakage(runs),)
+    tables += [
+        (section.table, f"Accuracy. {section.title or ' '.join(section.lines)}", f"accuracy-{number}")
+        for number, section in enumerate(accuracy, start=1)
+        if section.table is not None and runs
+    ]
+    return tables
+
+
+def _drawings(results: Results, folder: Path) -> dict[str, Sequence[Drawing]]:
+    """The panels of each figure that these results have."""
+    _, tradeoff = frontier(results)
+    drawings = {"frontier": tradeoff, "curves": curves(results.runs), "roc": roc_curves(results.runs, folder)}
+    return {name: panels for name, panels in drawings.items() if panels}
+
+
+def _figure(name: str, drawings: Sequence[Drawing]) -> str:
+    """A floating figure with the captions of its panels, if its file exists."""
+    file, caption = f"figures/{name}.pdf", " ".join(latex(f"{drawing.caption.rstrip('.')}.") for drawing in drawings)
+    return "\n".join(
+        [
+            rf"\IfFileExists{{{file}}}{{%",
+            r"\begin{figure}[htbp]",
+            r"\centering",
+            rf"\includegraphics[width={_WIDTHS.get(len(drawings), 1)}\linewidth]{{{file}}}",
+            rf"\caption{{{caption}}}",
+            rf"\label{{fig:{name}}}",
+            r"\end{figure}",
+            "}{}",
+        ]
+    )
