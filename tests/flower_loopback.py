@@ -53,7 +53,7 @@ class Loopback(Grid):
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         names = []
         for message in messages:
-            message.metadata.__dict__["_message_id"] = name = f"message {len(self.replies) + len(names)}"
+            message.metadata.__dict__["_message_id"] = name = f"message {len(self.replies)}"
             context = self.contexts[message.metadata.dst_node_id]
             if context.node_id in self.lost:
                 reply = Message(Error(3, "Node unavailable"), reply_to=message)

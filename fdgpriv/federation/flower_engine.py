@@ -112,11 +112,10 @@ class SimulationEngine(GridEngine):
         return result.result()
 
     def _backend(self, federation: Federation) -> dict[str, Any]:
-        """What Flower tells Ray: one core for each client, nothing printed, no port but on this machine."""
+        """What Flower tells Ray: one core for each client, and to print nothing."""
         gpus = 1 / self.workers if federation.device.type == "cuda" else 0.0
-        init = {"num_cpus": self.workers, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
-        quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
-        return {"client_resources": {"num_cpus": 1, "num_gpus": gpus}, "init_args": {**init, **quiet}}
+        init = {"num_cpus": self.workers, "log_to_driver": False, "logging_level": logging.ERROR}
+        return {"client_resources": {"num_cpus": 1, "num_gpus": gpus}, "init_args": init}
 
 
 @contextmanager

@@ -1,15 +1,19 @@
-"""Imports Flower's names from one place, with telemetry and update checks of Flower and Ray off before either is imported."""
+"""Imports Flower's names from one place, with telemetry and update checks of Flower and Ray off before either is imported.
+
+Ray's processes get the priority of this one; by default Ray lowers it, and the training is the work itself.
+"""
 
 import os
 
 from fdgpriv.utils.extras import optional
 
-for _name, _off in {
+os.environ |= {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
-}.items():
-    os.environ[_name] = _off
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # as in future versions; otherwise it warns
+    "RAY_worker_niceness": "0",
+}
 
 optional("flwr", "flower", "federations over Flower")
 

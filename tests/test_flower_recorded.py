@@ -1,0 +1,136 @@
+"""What is recorded of other people's Flower apps: every message of a strategy, and what mods leave of it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fdgpriv.artifacts.artifact import SERVER
+from fdgpriv.federation.transcript import Transcript
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fdgpriv[flower]'")
+from flower_loopback import Loopback
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.clientapp.mod import LocalDpMod
+from flwr.serverapp.strategy import FedAvg
+
+import fdgpriv.flower
+
+CLIENTS = 3
+
+
+def network() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 36, 2))
+
+
+def quickstart(*mods: Any) -> ClientApp:
+    """A ClientApp as in Flower's PyTorch quickstart, with BatchNorm, and a constant instead of a training."""
+    app = ClientApp()
+
+    @app.train(mods=list(mods))
+    def train(msg: Message, context: Context) -> Message:
+        model = network()
+        model.load_state_dict(msg.content["arrays"].to_torch_state_dict())
+        place = int(context.node_config["partition-id"])
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter += place + float(msg.content["config"]["lr"])
+        record = {
+            "arrays": ArrayRecord(model.state_dict()),
+            "metrics": MetricRecord({"train_loss": 0.5, "num-examples": 10 + place}),
+        }
+        return Message(content=RecordDict(record), reply_to=msg)
+
+    @app.evaluate()
+    def evaluate(msg: Message, context: Context) -> Message:
+        metrics = MetricRecord({"eval_loss": 0.25, "eval_acc": 0.75, "num-examples": 4})
+        return Message(content=RecordDict({"metrics": metrics}), reply_to=msg)
+
+    return app
+
+
+def trained(folder: Path, app: ClientApp, rounds: int = 2) -> tuple[Transcript, Any]:
+    """The recording of a strategy's rounds, and the strategy's result."""
+    grid = Loopback(app, CLIENTS)
+    grid = fdgpriv.flower.recorded(grid, folder)  # type: ignore[assignment]
+    strategy = FedAvg(fraction_train=1.0, fraction_evaluate=1.0)
+    initial = ArrayRecord(network().state_dict())
+    result = strategy.start(
+        grid=grid, initial_arrays=initial, train_config=ConfigRecord({"lr": 1.0}), num_rounds=rounds
+    )
+    return Transcript.load(folder), (initial, result)
+
+
+def test_a_strategy_is_recorded(tmp_path: Path) -> None:
+    transcript, (initial, result) = trained(tmp_path / "run", quickstart())
+    names = [f"client-{place:02d}" for place in range(CLIENTS)]
+    uploads = {(r.round, r.sender): a for r, a in transcript.of_kind("model_state") if r.receiver == SERVER}
+    assert sorted(uploads) == [(round, name) for round in range(2) for name in names]
+    start = initial.to_torch_state_dict()
+    for place, name in enumerate(names):
+        sent = uploads[0, name]
+        assert sent is not None
+        assert torch.equal(sent.tensors()["0.bias"], start["0.bias"] + (place + 1.0))
+        assert sent.tensors()["1.num_batches_tracked"].dtype == torch.int64
+    downs = [(r.receiver, r.round) for r, a in transcript.of_kind("model_state") if r.sender == SERVER]
+    assert sorted(downs) == sorted((name, round) for round in range(3) for name in names)
+    final = transcript.model_sent(2)
+    assert final is not None
+    assert all(torch.equal(final.state[name], t) for name, t in result.arrays.to_torch_state_dict().items())
+    counts = [int(a.tensors()["count"]) for _, a in transcript.of_kind("sample_count") if a]
+    assert sorted(counts) == [10, 10, 11, 11, 12, 12]
+    assert {float(a.tensors()["train_loss"]) for _, a in transcript.of_kind("metrics") if a} == {0.5}
+    evaluated = [a.tensors() for r, a in transcript.of_kind("evaluate_metrics") if a]
+    assert [float(figures["eval_acc"]) for figures in evaluated] == [0.75] * CLIENTS * 2
+    config = [a.tensors() for r, a in transcript.of_kind("config") if a]
+    assert {float(told["lr"]) for told in config} == {1.0}
+
+
+def test_local_noise_is_in_what_is_recorded(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    mod = LocalDpMod(clipping_norm=1.0, sensitivity=1.0, epsilon=1.0, delta=1e-5)
+    transcript, _ = trained(tmp_path / "run", quickstart(mod), rounds=1)
+    sent = transcript.model_sent(0)
+    assert sent is not None
+    for record, upload in transcript.of_kind("model_state"):
+        if record.receiver == SERVER and upload is not None:
+            change = upload.tensors()["3.weight"] - sent.state["3.weight"]
+            assert 3 < float(change.std()) < 7  # std 4.8 of the noise; the clipped update adds less than 1
+
+
+def test_masked_vectors_are_no_models(tmp_path: Path) -> None:
+    app = ClientApp()
+
+    @app.train()
+    def train(msg: Message, context: Context) -> Message:
+        stage = msg.content["secaggplus_configs"]["stage"]
+        reply = ConfigRecord({"stage": stage, "masked_params": [b"\x01\x02", b"\x03"]})
+        return Message(content=RecordDict({"secaggplus_configs": reply}), reply_to=msg)
+
+    grid = fdgpriv.flower.recorded(Loopback(app, 2), tmp_path / "run", {100: "north", 101: "south"})
+    for stage in ("setup", "collect_masked_vectors"):
+        content = RecordDict({"secaggplus_configs": ConfigRecord({"stage": stage})})
+        grid.send_and_receive([Message(content, node, "train", group_id="1") for node in (100, 101)])
+    transcript = Transcript.load(tmp_path / "run")
+    assert not transcript.crossed("model_state")
+    masked = [(r.sender, a) for r, a in transcript.of_kind("secaggplus_collect_masked_vectors") if r.receiver == SERVER]
+    assert [sender for sender, _ in masked] == ["north", "south"]
+    assert masked[0][1].tensors()["masked_params.0"].tolist() == [1, 2]
+
+
+def test_a_lost_node_sends_nothing(tmp_path: Path) -> None:
+    grid = fdgpriv.flower.recorded(Loopback(quickstart(), 2, lost=[1]), tmp_path / "run")
+    content = {"arrays": ArrayRecord(network().state_dict()), "config": ConfigRecord({"lr": 1.0, "server-round": 1})}
+    replies = list(grid.send_and_receive([Message(RecordDict(content), node, "train") for node in (100, 101)]))
+    assert [reply.has_error() for reply in replies] == [False, True]
+    records = Transcript.load(tmp_path / "run").records
+    assert {r.sender for r in records if r.receiver == SERVER} == {"client-00"}
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "note").write_text("mine")
+    with pytest.raises(ValueError, match="want a new or empty folder"):
+        fdgpriv.flower.recorded(Loopback(quickstart(), 1), tmp_path)
