@@ -133,7 +133,7 @@ class RecordedGrid(flower.Grid):  # type: ignore[misc]
 
     def _others(
         self, message: flower.Message, arrays: Mapping[str, Mapping[str, Tensor]], request: str
-    ) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
         """The records of a message besides the model and the number of a training's images, each with its kind."""
         before = "" if request == TRAIN else f"{request.replace('.', '_')}_"
         figures = {**message.content.metric_records, **message.content.config_records}
