@@ -5,6 +5,7 @@ each client adds the noise, since the server receives its model under its name.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.privacy.vectors import MODELS
@@ -24,6 +25,8 @@ class ClientDp(GaussianNoise):
     Attributes:
         epsilon, delta: The budget of the whole run.
     """
+
+    suggested: ClassVar[tuple[str, ...]] = ("epsilon=8",)
 
     def covered(self, sharing: Disclosure) -> tuple[str, ...]:
         shared = sharing.uploads or tuple(kind for kind in MODELS if sharing.releases(kind))

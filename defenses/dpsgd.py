@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -46,6 +46,8 @@ class DPSGD(Defense):
         rounds: Number of rounds; set by `bound_to`.
         bug: Deliberate error in the noise, which is halved, to test that the measured epsilon shows it (--inject-bug).
     """
+
+    suggested: ClassVar[tuple[str, ...]] = ("epsilon=8",)
 
     epsilon: PositiveFloat = 8.0
     delta: OpenFraction = 1e-5

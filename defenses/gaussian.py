@@ -4,6 +4,7 @@ Reference: Balle and Wang, "Improving the Gaussian mechanism", ICML 2018 (exact 
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ._noise import GaussianNoise
 from ._style_noise import StyleNoise
@@ -25,3 +26,5 @@ class Gaussian(GaussianNoise, StyleNoise):
 
     By default model states, model updates and accuracies are not protected. Sample counts never are: they are public.
     """
+
+    suggested: ClassVar[tuple[str, ...]] = ("epsilon=8",)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field
 
@@ -26,6 +26,8 @@ class SecureAggregation(Defense):
             it then knows the honest clients' sum, which is attacked as `honest_mean`.
         participants: Clients of each sum, none for all; set by `bound_to`.
     """
+
+    suggested: ClassVar[tuple[str, ...]] = ("", "partial=true")
 
     partial: bool = False
     colluders: Annotated[int, Field(ge=0)] = 0

@@ -1,5 +1,6 @@
 """python -m fdgpriv.audit: trains federations, attacks the shared artifacts and reports the leaks."""
 
+import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -246,7 +247,8 @@ def _options(given: dict[str, Any]) -> Options:
 
 def _command(words: Sequence[str]) -> str:
     """The command that reproduces the run, without the output folder."""
-    return " ".join(["python -m fdgpriv.audit", *(word for word in _without(words, "--out") if word != "--resume")])
+    reproducing = (word for word in _without(words, "--out") if word != "--resume")
+    return shlex.join(["python", "-m", "fdgpriv.audit", *reproducing])
 
 
 def _without(words: Sequence[str], option: str) -> list[str]:

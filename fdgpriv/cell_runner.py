@@ -20,6 +20,7 @@ from fdgpriv.evaluation.attack_evaluation import AttackEvaluation
 from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.not_measured import not_measured
+from fdgpriv.evaluation.remedies import remedies
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import Record
 from fdgpriv.federation.weights import Weights
@@ -27,7 +28,7 @@ from fdgpriv.privacy.release import DRAWS, ENTRIES, Measurement, measure
 from fdgpriv.privacy.training_audit import CanaryAudit, measured_by_training, measured_by_updates
 from fdgpriv.registry import Role
 from fdgpriv.results.ledger import ledger
-from fdgpriv.results.run import ArtifactRow, ImageCount, Images
+from fdgpriv.results.run import ArtifactRow, ImageCount, Images, Remedy
 from fdgpriv.results.score_tables import RunKey, ScoreTables
 from fdgpriv.threat import ThreatModel, threat
 from fdgpriv.training import Cell, Trained, reloaded, thin, train
@@ -54,6 +55,7 @@ class CompletedCell:
     not_measured: tuple[str, ...]
     records: Sequence[Record]
     weights: Weights | None = None
+    remedies: tuple[Remedy, ...] = ()
     facts: dict[str, float] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)  # measurements that failed, one line each
     scores: dict[str, AttackScores] = field(default_factory=dict)
@@ -127,6 +129,7 @@ class CellRunner:
 
     def _after_training(self, cell: Cell, trained: Trained, evaluator: Evaluator) -> CompletedCell:
         dim = len(evaluator.template.vector()) if evaluator.shares_styles else ENTRIES
+        sizes = {name: len(data) for name, data in evaluator.population.clients.items()}
         completed = CompletedCell(
             cell=cell,
             trained=trained,
@@ -145,6 +148,7 @@ class CellRunner:
             ),
             records=evaluator.transcript.records,
             weights=evaluator.population.weights(evaluator.method.disclosure().weights),
+            remedies=remedies(self.config.method(cell.method), sizes),
         )
         if not trained.failed:
             canaries = partial(_trained_with_canaries, evaluator)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from torch import nn
@@ -46,6 +46,9 @@ class Defense(Role):
     """
 
     folder = "defenses"
+    suggested: ClassVar[
+        tuple[str, ...]
+    ] = ()  # settings that a report may suggest to try; the first that applies counts
 
     @classmethod
     def parse(cls, spec: str) -> Any:

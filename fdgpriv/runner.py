@@ -151,6 +151,7 @@ class Runner:
                     not_measured=(*finished.not_measured, *(f"Failed: {failure}" for failure in failures)),
                     training=finished.trained.log,
                     weights=finished.weights,
+                    remedies=finished.remedies,
                 )
             )
         return Results(

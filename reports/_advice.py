@@ -1,102 +1,228 @@
-"""The sentence that opens a report, and recommendations for each artifact."""
+"""The sentence that opens a report, and what to do about its leaks and open questions, with commands to paste."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fdgpriv.results.finding import Results
-from fdgpriv.results.question import WORST_FIRST, Question
-from fdgpriv.results.run import Run
+from fdgpriv.results.question import Question
+from fdgpriv.results.run import Remedy
+from fdgpriv.statistics.grades import GRADES, Grade, highest
 
-from ._arms import ArmAnswers, arm_answers, arms
-from ._numbers import percent
-from ._words import LEARNT, artifact, artifact_of, defense, joined, role, role_order, unique, upper
+from ._arms import Arm, ArmAnswers, arm_answers
+from ._command import AuditCommand
+from ._numbers import in_points, percent, plain, quantity
+from ._tradeoff import TradeoffRow, tradeoff
+from ._words import BECAUSE, LEARNT, artifact, artifact_of, defense, joined, role, role_order, unique, upper
 
-_IMAGES = "Compute it from more images, or add noise with a proved epsilon, before it leaves the client."
-_REMEDIES = {  # by secret
-    "domain": "Clients' own copies tell their domain apart, as domains differ: if that is secret, share sums over clients "
-    "(secure aggregation) or add noise.",
-    "labels": "Share it only summed over clients, or with noise, so that no single client's labels show.",
-    "size": "Share rounded counts, or none.",
-    "membership": _IMAGES,
-    "content": _IMAGES,
-    "average_look": _IMAGES,
-    "identity": "Removing names does not hide senders: share sums over clients, or add noise.",
-}
 _MAX_NAMED = 3  # arms in one sentence
-_MORE_CLIENTS = "test more clients (--clients; of what takes no training, also --units-per-domain)"
-_NEXT_STEPS = {  # by reason of an inconclusive verdict
-    "weak_attack": "try stronger attacks or a larger preset",
-    "failed": "mend the attack that failed, and continue with --resume",
-    "too_coarse": _MORE_CLIENTS,
-    "not_after_correction": _MORE_CLIENTS,
-}
+_NOTHING = "Nothing to do on this evidence, which is no proof: only a proved epsilon is"
+_SHARE_LESS = "Share it from more images, less often, or not at all"
 
 
 @dataclass(frozen=True)
-class Advice:
-    """Recommendations for one artifact.
+class Step:
+    """One thing to do.
 
     Attributes:
-        verdict: The worst verdict on it, which colours it.
-        artifact: The artifact in words.
-        result: What the audit shows of it.
-        lines: The recommendations, one sentence each.
+        verdict, grade: The worst that it is for, which colours it.
+        title: What to do: an option of the command line, or words.
+        lines: What it is for, what it does, and what it costs in accuracy.
+        command: The command line to paste; empty if there is none.
     """
 
     verdict: str
-    artifact: str
-    result: str
+    grade: Grade | None
+    title: str
     lines: tuple[str, ...]
+    command: str = ""
 
 
-def advice(runs: Sequence[Run]) -> tuple[Advice, ...]:
-    """One entry for each artifact that a question is about, leaking ones first."""
-    questions: dict[str, list[tuple[Run, Question]]] = {}
-    for run in runs:
+def advice(results: Results) -> tuple[Step, ...]:
+    """What to do: against leaks by grade, of equal grade first what was measured here; then what decides open questions.
+
+    Empty if nothing was attacked.
+    """
+    questions = [question for run in results.runs for question in run.questions]
+    if not any(question.verdict != "not_applicable" for question in questions):
+        return ()
+    steps = [*_against_leaks(results), *_open_questions(results, questions)]
+    nothing = Step("no_leak_found", None, _NOTHING, ("No leak was shown, and no question is open.",))
+    return tuple(steps) or (nothing,)
+
+
+@dataclass(frozen=True)
+class _Leaks:
+    """The leaks from one artifact of one method, without a defense if the report has that.
+
+    Attributes:
+        artifact: The artifact.
+        grade: The highest of its leaks.
+        words: What it tells whom, after the method if there are several.
+    """
+
+    artifact: str
+    grade: Grade
+    words: str
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """An option against leaks, and what it does or would do about each artifact.
+
+    Attributes:
+        title: The option, or words.
+        effects: By artifact and method, in words.
+        end: The line on its cost.
+        command: To paste.
+    """
+
+    title: str
+    effects: dict[tuple[str, str], str]
+    end: str
+    command: str = ""
+
+
+def _against_leaks(results: Results) -> Iterator[Step]:
+    """Steps against leaks, the highest grade first; what an artifact tells is said in the first step that is about it."""
+    rows = tradeoff(results)
+    by_method = {
+        method: [row for row in rows if row.arm.method == method] for method in unique(r.arm.method for r in rows)
+    }
+    base = {method: next((row for row in of if row.arm.defense == "none"), of[0]) for method, of in by_method.items()}
+    leaks = {
+        (method, leak.artifact): leak
+        for method, row in base.items()
+        for leak in _leaks(row.arm, f"{method}: " if len(base) > 1 else "")
+    }
+    plans = [*_measured(by_method, base, leaks), *_suggested(results, base, leaks)]
+    helped = {key for plan in plans for key in plan.effects}
+    unhelped = dict.fromkeys((key for key in leaks if key not in helped), "")
+    plans += [_Plan(_SHARE_LESS, unhelped, "No defense that applies is recorded to protect it.")] if unhelped else []
+    described: set[tuple[str, str]] = set()
+    for plan in sorted(plans, key=lambda plan: -max(GRADES.index(leaks[key].grade) for key in plan.effects)):
+        lines = []
+        for key in sorted(plan.effects, key=lambda key: -GRADES.index(leaks[key].grade)):
+            words = leaks[key].words if key not in described else upper(artifact(leaks[key].artifact))
+            lines.append(f"{words}. {plan.effects[key]}".rstrip())
+            described.add(key)
+        grade = highest([leaks[key].grade for key in plan.effects])
+        yield Step("leak", grade, plan.title, (*lines, *([plan.end] if plan.end else [])), plan.command)
+
+
+def _leaks(arm: Arm, prefix: str = "") -> list[_Leaks]:
+    """The leaks of all runs by artifact."""
+    questions: dict[str, list[Question]] = {}
+    for run in arm.runs:
         for question in run.questions:
-            questions.setdefault(artifact_of(question), []).append((run, question))
-    arms_differ = len(arms(runs)) > 1
-    entries = [_artifact_advice(name, asked, arms_differ) for name, asked in questions.items()]
-    return tuple(sorted(entries, key=lambda entry: WORST_FIRST.index(entry.verdict)))
+            if question.verdict == "leak":
+                questions.setdefault(artifact_of(question), []).append(question)
+    leaks = []
+    for name, of_artifact in questions.items():
+        grade = highest([question.grade for question in of_artifact if question.grade])
+        words = f"{prefix}{upper(artifact(name))} ({grade}) tells {_learnt(of_artifact)}"
+        leaks.append(_Leaks(name, grade, words))
+    return leaks
 
 
-def _artifact_advice(name: str, asked: Sequence[tuple[Run, Question]], arms_differ: bool) -> Advice:
-    verdict = min((q.verdict for _, q in asked), key=WORST_FIRST.index)
-    leaks = [(run, q) for run, q in asked if q.verdict == "leak"]
-    lines = []
-    if leaks:
-        result = f"tells {_learnt([q for _, q in leaks])}"
-        if arms_differ:
-            result += f" ({_leaking_arms([run for run, _ in leaks], [run for run, _ in asked])})"
-        about_client = {q.secret for _, q in leaks if q.scope == "client"}
-        causes = {q.secret if q.secret in about_client else "domain" for _, q in leaks}
-        lines = unique(_REMEDIES[secret] for secret in _REMEDIES if secret in causes)
-    elif verdict == "inconclusive":
-        result = "shown neither to leak nor to be safe"
-    elif verdict == "no_leak_found":
-        result = "no leak found"
-        lines.append("Nothing to do on this evidence, which is no proof: only a proved epsilon is.")
-    else:
-        result = "not tested"
-    return Advice(verdict, upper(artifact(name)), result, (*lines, *_open_questions([q for _, q in asked])))
+Rows = Mapping[str, TradeoffRow]  # by method
+Keyed = Mapping[tuple[str, str], _Leaks]  # by method and artifact
 
 
-def _leaking_arms(leaking: Sequence[Run], asked: Sequence[Run]) -> str:
-    """The arms of the leaking runs: up to three by name, more by number."""
-    all_arms, leaks = arms(asked), {id(run) for run in leaking}
-    names = [arm.name for arm in all_arms if any(id(run) in leaks for run in arm.runs)]
-    if len(names) <= _MAX_NAMED:
-        return joined(names)
-    return f"in all {len(all_arms)}" if len(names) == len(all_arms) else f"in {len(names)} of {len(all_arms)}"
+def _measured(by_method: Mapping[str, Sequence[TradeoffRow]], base: Rows, leaks: Keyed) -> Iterator[_Plan]:
+    """The defenses of this report that lowered a grade."""
+    for method, rows in by_method.items():
+        of = f" for {method}" if len(by_method) > 1 else ""
+        for row in rows:
+            if row is base[method] or not row.attacked or row.guesses:
+                continue
+            changes = {key: _change(leak, row.arm) for key, leak in leaks.items() if key[0] == method}
+            effects = {key: change for key, change in changes.items() if change}
+            if effects:
+                yield _Plan(f"--defense {row.arm.defense}{of}", effects, _cost(row, base[method]))
 
 
-def _open_questions(asked: Sequence[Question]) -> Iterator[str]:
-    """One sentence on inconclusive questions and what would decide them, the commonest reason first."""
-    steps = Counter(_NEXT_STEPS[q.inconclusive_because] for q in asked if q.inconclusive_because)
-    if n := steps.total():
-        verb, tested = "is" if n == 1 else "are", sum(q.verdict != "not_applicable" for q in asked)
-        yield f"{n} of {tested} questions on it {verb} open: {joined([step for step, _ in steps.most_common()])}."
+def _suggested(results: Results, base: Rows, leaks: Keyed) -> Iterator[_Plan]:
+    """The defenses that apply and would hide a leaking artifact, or prove a guarantee of it."""
+    remedies: dict[str, dict[tuple[str, str], str]] = {}
+    tried = {run.defense for run in results.runs}
+    for method, row in base.items():
+        for remedy in {remedy.defense: remedy for run in row.arm.runs for remedy in run.remedies}.values():
+            if remedy.defense in tried:
+                continue
+            for key, leak in leaks.items():
+                if key[0] == method and (effect := _effect(remedy, leak.artifact)):
+                    remedies.setdefault(remedy.defense, {})[key] = effect
+    for spec, effects in remedies.items():
+        command = AuditCommand.of(results).with_values("--defense", ["none", spec])
+        end = "What it costs in accuracy was not measured here" + (
+            "; this measures it, and what it leaves:" if command else "."
+        )
+        yield _Plan(f"--defense {spec}", effects, end, command)
+
+
+def _change(was: _Leaks, arm: Arm) -> str:
+    """How a defense changed the leaks from one artifact, in words; empty if their highest grade is not lower."""
+    questions = [q for run in arm.runs for q in run.questions if artifact_of(q) == was.artifact]
+    if not questions:
+        return "Measured here: not seen by anyone but its client."
+    left = next((leak for leak in _leaks(arm) if leak.artifact == was.artifact), None)
+    if left is None:
+        open_ = sum(question.verdict == "inconclusive" for question in questions)
+        return "Measured here: no leak shown" + (f", {quantity(open_, 'question')} open." if open_ else ".")
+    if GRADES.index(left.grade) >= GRADES.index(was.grade):
+        return ""
+    return f"Measured here: {left.grade}."
+
+
+def _cost(row: TradeoffRow, base: TradeoffRow) -> str:
+    """What a measured defense costs in accuracy: by pairs, or the difference of two runs."""
+    if row.cost is not None and row.cost.value is not None:
+        return f"Accuracy on the unseen domain: {in_points(row.cost)} points."
+    if row.mean_accuracy is None or base.mean_accuracy is None:
+        return "What it costs in accuracy was not measured."
+    return (
+        f"Accuracy on the unseen domain: {percent(row.mean_accuracy, 1)}, without it {percent(base.mean_accuracy, 1)}."
+    )
+
+
+def _effect(remedy: Remedy, name: str) -> str:
+    """What a remedy that was not measured would do about leaks from this artifact; empty if it does not protect it."""
+    kind, _, level = name.partition(":")
+    if kind in remedy.hides and level != "group":
+        return "The server would see sums over clients only."
+    return f"An ε of {plain(remedy.epsilon)} would be proved for it." if kind in remedy.proves else ""
+
+
+def _open_questions(results: Results, questions: Sequence[Question]) -> Iterator[Step]:
+    """One step for each reason of open questions, with the command that may decide them, the commonest first."""
+    reasons = Counter(q.inconclusive_because for q in questions if q.inconclusive_because)
+    command, clients = AuditCommand.of(results), _clients(results)
+    steps: dict[str, tuple[list[str], str, str]] = {}
+    for reason, n in reasons.most_common():
+        title, pasted = (
+            "Test more clients, or more units",
+            command.with_values("--clients", [str(2 * clients)]) if clients else "",
+        )
+        if reason == "weak_attack":
+            title, pasted = "Attack harder", command.with_values("--preset", ["thorough"])
+        elif reason == "failed":
+            title, pasted = "Mend the attack that failed, and continue with --resume", ""
+        lines, *_ = steps.setdefault(title, ([], title, pasted))
+        lines.append(f"{upper(quantity(n, 'question'))} open: {BECAUSE[reason]}.")
+    for lines, title, pasted in steps.values():
+        yield Step("inconclusive", None, title, tuple(lines), pasted)
+
+
+def _clients(results: Results) -> int:
+    """The largest number of clients of a method's set-up; 0 if it is not recorded."""
+    setups = results.config.get("setup")
+    counts = (
+        [setup.get("clients") for setup in setups.values() if isinstance(setup, dict)]
+        if isinstance(setups, dict)
+        else []
+    )
+    return max((count for count in counts if isinstance(count, int)), default=0)
 
 
 def _learnt(leaks: Sequence[Question]) -> str:
@@ -119,30 +245,30 @@ def sentence(results: Results) -> str:
     if not attacked:
         methods = joined(unique(arm.arm.method for arm in answers))
         return f"Nothing was attacked, so this says nothing about what {methods} give away."
-    greatest, fewest = max(arm.leaks for arm in attacked), min(arm.leaks for arm in attacked)
+    most, fewest = max(arm.weight for arm in attacked), min(arm.weight for arm in attacked)
     one_method = len({arm.arm.method for arm in answers}) == 1
     dataset = results.dataset.name
     subject = f"{answers[0].arm.method} on {dataset}" if one_method else f"On {dataset}"
     preposition = "under" if one_method else "for"
-    if not greatest:
-        counts = f"{sum(arm.inconclusive for arm in attacked)} of {sum(arm.asked for arm in attacked)}"
+    if not any(most):
+        open_, asked = sum(arm.inconclusive for arm in attacked), sum(arm.asked for arm in attacked)
         return (
-            f"{subject}: no leak was shown {preposition} any of {len(attacked)} compared; {counts} questions stay open."
+            f"{subject}: no leak was shown {preposition} any of {len(attacked)} compared, which is no proof of privacy; "
+            f"{open_} of {asked} questions stay open."
         )
-    if greatest == fewest:
-        return (
-            f"{subject}: {greatest} questions are answered with a leak {preposition} each of {len(attacked)} compared."
-        )
-    unproved = any(arm.leaks == fewest and not arm.proves for arm in attacked)
-    end = f"fewest {preposition} {_arms_with_leaks(attacked, fewest)}"
-    end += ", which proves nothing" if not fewest and unproved else ""
-    return f"{subject}: most questions are answered with a leak {preposition} {_arms_with_leaks(attacked, greatest)}, {end}."
+    if most == fewest:
+        return f"{subject}: {attacked[0].leaks_in_words} {preposition} each of {len(attacked)} compared."
+    unproved = any(arm.weight == fewest and not arm.proves for arm in attacked)
+    end = f"least {preposition} {_arms_with_leaks(attacked, fewest)}"
+    end += ", which proves nothing" if not any(fewest) and unproved else ""
+    return f"{subject}: most leaks {preposition} {_arms_with_leaks(attacked, most)}, {end}."
 
 
-def _arms_with_leaks(answers: Sequence[ArmAnswers], leaks: int) -> str:
-    """The arms with exactly this number of leaks: up to three by name, more by number."""
-    names = [f"{arm.arm.name} ({leaks} of {arm.asked})" for arm in answers if arm.leaks == leaks]
-    return joined(names) if len(names) <= _MAX_NAMED else f"{len(names)} of them ({leaks} each)"
+def _arms_with_leaks(answers: Sequence[ArmAnswers], weight: tuple[int, ...]) -> str:
+    """The arms with exactly these leaks: up to three by name, more by number."""
+    of_weight = [arm for arm in answers if arm.weight == weight]
+    names = [f"{arm.arm.name} ({arm.leaks_in_words})" for arm in of_weight]
+    return joined(names) if len(names) <= _MAX_NAMED else f"{len(names)} of them ({of_weight[0].leaks_in_words} each)"
 
 
 def _sentence_on_one(answers: ArmAnswers, dataset: str) -> str:
@@ -154,13 +280,10 @@ def _sentence_on_one(answers: ArmAnswers, dataset: str) -> str:
     if not answers.asked:
         return f"Nothing was attacked, so this says nothing about what {arm.method} gives away."
     seeds = f" ({n_seeds} seeds, each question by its worst answer)" if n_seeds > 1 else ""
-    verb = "are" if answers.leaks > 1 else "is"
-    grades = f" ({answers.leaks_by_grade})" if answers.grades else ""
-    counts = (
-        f"{answers.leaks} {verb} answered with a leak{grades}, {answers.no_leak_found or 'none'} with no leak found"
+    no_proof = "" if answers.leaks else ", which is no proof of privacy"
+    rest = (
+        f"{answers.no_leak_found or 'none'} with no leak found, {answers.inconclusive or 'none'} undecided, of "
+        f"{quantity(answers.asked, 'question')} about what crossed the wire{seeds}"
     )
-    rest = f"{answers.inconclusive} could not be decided" if answers.inconclusive else "none is undecided"
-    leaking = "leaks" if answers.leaks else "was not shown to leak, which is no proof of privacy"
     utility = "" if answers.accuracy is None else f"; accuracy on the unseen domain is {percent(answers.accuracy, 1)}"
-    questions = f"of {answers.asked} questions about what crossed the wire{seeds}"
-    return f"{subject} {leaking}: {questions}, {counts}, and {rest}{utility}."
+    return f"{subject}: {answers.leaks_in_words}{no_proof}; {rest}{utility}."

@@ -62,6 +62,26 @@ class ArmAnswers:
         return ", ".join(counted(grade, n) for grade, n in self.grades)
 
     @property
+    def leaks_in_words(self) -> str:
+        """The same with its noun, ``3 severe leaks, 2 traces``."""
+        words = [counted(grade, n) for grade, n in self.grades]
+        noun = (
+            "" if not self.grades or self.grades[0][0] == "trace" else " leak" if self.grades[0][1] == 1 else " leaks"
+        )
+        return ", ".join([words[0] + noun, *words[1:]]) if words else "no leak shown"
+
+    @property
+    def weight(self) -> tuple[int, ...]:
+        """The number of leaks of each grade, the highest first, to compare arms by."""
+        by_grade = dict(self.grades)
+        return tuple(by_grade.get(grade, 0) for grade in reversed(GRADES))
+
+    @property
+    def grade(self) -> Grade | None:
+        """The highest grade of its leaks; None without one."""
+        return self.grades[0][0] if self.grades else None
+
+    @property
     def asked(self) -> int:
         """The number of questions that could be tested."""
         return self.leaks + self.no_leak_found + self.inconclusive

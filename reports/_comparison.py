@@ -7,7 +7,7 @@ from fdgpriv.results.change import ERROR, BytesChange, Change, EpsilonChange, Qu
 from fdgpriv.results.comparison import Comparison, LaterAudit, RunChange
 from fdgpriv.results.question import Question
 
-from ._numbers import measured, p_value, plain, rounded_bytes, share
+from ._numbers import measured, p_value, plain, quantity, rounded_bytes, share
 from ._tables import Table, TableCell, count_cell, number_cell, text_cell, verdict_cell
 from ._words import BOUNDS, IMAGES, OUTCOMES, SECRETS, artifact, artifact_of, joined, metric, role, scope, spoken, upper
 
@@ -51,14 +51,14 @@ def comparison_content(comparison: Comparison) -> ComparisonContent:
     moved = sum(later.moved_to_leak() for later in comparison.later)
     outcome = "worse" if any(later.worse for later in comparison.later) else "better" if better else "not_shown"
     note = (
-        f"{_counted(comparison.tests, 'test')}, corrected together by Holm: worse and better are what has p ≤ {ERROR} after "
+        f"{quantity(comparison.tests, 'test')}, corrected together by Holm: worse and better are what has p ≤ {ERROR} after "
         "the correction. No change shown is not evidence that nothing changed. Square brackets are 95% intervals, "
         "without correction."
     )
     return ComparisonContent(
         title=f"Against {comparison.baseline}",
         outcome=outcome,
-        sentence=f"{_counted(worse, 'figure')} worse, {better} better; {_counted(moved, 'verdict')} moved to leak.",
+        sentence=f"{quantity(worse, 'figure')} worse, {better} better; {quantity(moved, 'verdict')} moved to leak.",
         note=note,
         audits=tuple(map(_audit_changes, comparison.later)),
     )
@@ -143,7 +143,7 @@ def _question_row(run: RunChange, change: QuestionChange, several: bool) -> tupl
 
 
 def _verdict_cell(question: Question | None) -> TableCell:
-    return verdict_cell(question.verdict) if question else text_cell("not asked")
+    return verdict_cell(question.verdict, grade=question.grade) if question else text_cell("not asked")
 
 
 def _difference_cell(change: Change, unit: str = "") -> TableCell:
@@ -192,7 +192,3 @@ def _epsilon(changes: Sequence[tuple[str, EpsilonChange]]) -> Table | None:
         for runs, change in changes
     )
     return Table(("Epsilon", "Before", "After"), rows) if rows else None
-
-
-def _counted(n: int, noun: str) -> str:
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"

@@ -6,15 +6,19 @@ from dataclasses import dataclass
 from fdgpriv.results.attack_finding import AttackFinding, CurvePoint
 from fdgpriv.results.finding import Results
 from fdgpriv.results.run import Run
+from fdgpriv.statistics.grades import GRADES, Grade
 
 from ._accuracy import accuracy_charts, accuracy_of_runs, accuracy_over_trainings, utility_and_leakage
-from ._advice import Advice, advice, sentence
+from ._advice import Step, advice, sentence
 from ._arms import Arm, ArmAnswers, arm_answers, arms
+from ._caveats import Caveats, caveats
 from ._evidence import AttackFigures, QuestionEvidence, attack_figures, question_evidence
 from ._figures import Drawing, Series, line_chart
 from ._frontier import frontier
+from ._links import Anchors
 from ._matrix import MAX_WORDS, matrix
 from ._numbers import percent, plain, pooled
+from ._reconstructions import Reconstruction, reconstructions
 from ._tables import (
     Section,
     Table,
@@ -51,13 +55,15 @@ class ReportContent:
 
     title: str
     subtitle: str
-    interrupted: bool
+    caveats: Caveats | None
     verdict: str
+    grade: Grade | None
     sentence: str
     answers: Table | None
     matrix: tuple[Section, ...]
+    reconstructions: tuple[Reconstruction, ...]
     curves: tuple[Drawing, ...]
-    advice: tuple[Advice, ...]
+    advice: tuple[Step, ...]
     frontier: tuple[Section, ...]
     frontier_drawings: tuple[Drawing, ...]
     ledgers: tuple[Section, ...]
@@ -90,22 +96,25 @@ def report_content(results: Results) -> ReportContent:
     answers = arm_answers(runs)
     sections, drawings = frontier(results)
     frontier_words = sum(section.table.word_count() for section in sections if section.table)
+    anchors = Anchors(runs)
     with_pictures = [arm.runs[0] for arm in arms(runs)]
     verdicts = ("leak", "inconclusive", "no_leak_found", "not_attacked")
     return ReportContent(
         title=f"{joined(methods) or 'No run'} on {dataset.name}{on_targets}",
         subtitle=f"fdgpriv {results.fdgpriv} · {defenses} · seed{'' if len(seeds) == 1 else 's'} {joined(seeds) or '–'}",
-        interrupted=results.interrupted,
+        caveats=caveats(results),
         verdict=min((arm.verdict for arm in answers), key=verdicts.index, default="not_attacked"),
+        grade=max((arm.grade for arm in answers if arm.grade), key=GRADES.index, default=None),
         sentence=sentence(results),
         answers=_answers(answers) if not sections else None,
         matrix=matrix(runs, MAX_WORDS - frontier_words),
+        reconstructions=reconstructions(runs),
         curves=curves(runs),
-        advice=advice(runs),
+        advice=advice(results),
         frontier=sections,
         frontier_drawings=drawings,
         ledgers=grouped(runs, lambda run: Section("", ledger(run.artifacts)) if run.artifacts else None),
-        evidence=tuple(_run_evidence(run, run in with_pictures) for run in runs if run.attacks),
+        evidence=tuple(_run_evidence(run, anchors, run in with_pictures) for run in runs if run.attacks),
         pictures=grouped(runs, pictures),
         claims=grouped(runs, lambda run: Section("", claims(run.claims)) if run.claims else None),
         accuracy_over_trainings=accuracy_over_trainings(results),
@@ -215,7 +224,7 @@ def _answers(answers: Sequence[ArmAnswers]) -> Table | None:
     return Table(headings, tuple(row(arm) for arm in answers))
 
 
-def _run_evidence(run: Run, with_pictures: bool) -> RunEvidence:
+def _run_evidence(run: Run, anchors: Anchors, with_pictures: bool) -> RunEvidence:
     headings = ("Attack", "Would read", "Adversary", "Why it does not apply")
     rows = tuple(
         (
@@ -228,4 +237,6 @@ def _run_evidence(run: Run, with_pictures: bool) -> RunEvidence:
         if not attack.leakage and not attack.metrics
     )
     not_applicable = Table(headings, rows)
-    return RunEvidence(title(run), question_evidence(run), attack_figures(run, with_pictures), not_applicable)
+    return RunEvidence(
+        title(run), question_evidence(run, anchors), attack_figures(run, anchors, with_pictures), not_applicable
+    )

@@ -153,6 +153,8 @@ def _l1(effect: Effect) -> str:
 
 
 def _psnr(effect: Effect) -> str:
+    if abs(effect.lead) < 0.005:
+        return f"reconstructions as near as {_control(effect)}"
     places = 1 if abs(effect.lead) >= 0.05 else 2
     comparative = "nearer" if effect.lead > 0 else "farther off"
     return f"reconstructions {decimal(abs(effect.lead), places)} dB {comparative} than {_control(effect)}"
@@ -160,6 +162,8 @@ def _psnr(effect: Effect) -> str:
 
 def _mse(effect: Effect) -> str:
     share = abs(effect.lead) / (effect.control or 1.0)
+    if share < 0.005:
+        return f"squared error of the average image as large as that of {_control(effect)}"
     comparative = "smaller" if effect.lead > 0 else "larger"
     return f"squared error of the average image {percent(share)} {comparative} than that of {_control(effect)}"
 

@@ -7,12 +7,28 @@ from itertools import pairwise
 from fdgpriv.results.attack_finding import AttackFinding, Leakage, RoundsPoint
 from fdgpriv.results.question import WORST_FIRST, Question
 from fdgpriv.results.run import Run
+from fdgpriv.statistics.grades import GRADES, Grade
 from fdgpriv.statistics.measured import Measured
 
+from ._bars import LeadBar, pooled_in_effects
 from ._effects import amount, bound_in_words, effect_in_words, pooled_effect
-from ._numbers import decimals, measured, p_value, percent, plain
+from ._links import Anchors
+from ._numbers import decimals, measured, p_value, percent, plain, quantity
 from ._tables import Picture, Table, TableCell, count_cell, number_cell, text_cell, verdict_cell
-from ._words import SECRETS, VERDICTS, artifact, artifact_of, joined, metric, role, scope, spoken, upper
+from ._words import (
+    SECRETS,
+    VERDICTS,
+    artifact,
+    artifact_of,
+    auxiliary,
+    capabilities,
+    joined,
+    metric,
+    role,
+    scope,
+    spoken,
+    upper,
+)
 
 NamedFacts = tuple[tuple[str, str], ...]  # pairs of a name and a phrase
 
@@ -22,37 +38,53 @@ class QuestionEvidence:
     """One question of one run.
 
     Attributes:
-        verdict: Its verdict, which colours it.
-        label: The verdict in words, that of a leak with its grade.
+        verdict, grade: Its verdict and that of a leak's grade, which colour it.
         title: The question in words.
         facts: Its effect, test, resolution and reason.
         attacks: Its attacks with their tests.
+        bar: The lead that the verdict rests on; None if nothing was tested.
+        anchor: Its own anchor on the page.
+        cell: The anchor of its cell in the matrix.
     """
 
     verdict: str
-    label: str
+    grade: Grade | None
     title: str
     facts: NamedFacts
     attacks: Table
+    bar: LeadBar | None
+    anchor: str
+    cell: str
 
 
 @dataclass(frozen=True)
 class AttackFigures:
-    """One attack of one run in figures: its adversary and settings, all metrics, curves and pictures."""
+    """One attack of one run in figures: its adversary and settings, all metrics, curves and pictures.
 
+    `anchor` is its own on the page, `question` that of the first question it is asked; empty if that is none.
+    """
+
+    anchor: str
+    question: str
     title: str
     facts: NamedFacts
     tables: tuple[Table, ...]
     pictures: tuple[Picture, ...]
 
 
-def question_evidence(run: Run) -> tuple[QuestionEvidence, ...]:
-    """The evidence on each question of the run, leaks first."""
-    questions = sorted(run.questions, key=lambda question: WORST_FIRST.index(question.verdict))
-    return tuple(_question_evidence(run, question) for question in questions)
+def question_evidence(run: Run, anchors: Anchors) -> tuple[QuestionEvidence, ...]:
+    """The evidence on each question of the run: leaks by grade, then by lead in effects that matter, the others after."""
+    return tuple(_question_evidence(run, question, anchors) for question in sorted(run.questions, key=worst_first))
 
 
-def _question_evidence(run: Run, question: Question) -> QuestionEvidence:
+def worst_first(question: Question) -> tuple[int, int, float]:
+    """Sorts questions: leaks first, by grade, then by the lead in multiples of the least that matters."""
+    lead = (question.lead.value if question.lead else None) or 0.0
+    grade = GRADES.index(question.grade) if question.grade else -1
+    return WORST_FIRST.index(question.verdict), -grade, -lead / (question.relevant or 1.0)
+
+
+def _question_evidence(run: Run, question: Question, anchors: Anchors) -> QuestionEvidence:
     effect = pooled_effect([(run, question)])
     strongest = question.strongest
     attacks = [run.attacks[i] for i in question.attacks]
@@ -75,10 +107,13 @@ def _question_evidence(run: Run, question: Question) -> QuestionEvidence:
     adversaries = joined([role(name) for name in question.adversaries])
     return QuestionEvidence(
         verdict=question.verdict,
-        label=upper(question.graded),
+        grade=question.grade,
         title=f"{upper(adversaries)} on {artifact(artifact_of(question))}: {SECRETS[question.secret]}{about}",
         facts=tuple(fact for fact in facts if fact[1]),
-        attacks=attack_tests(attacks, question.scope),
+        attacks=_attack_tests(run, attacks, question.scope, anchors),
+        bar=LeadBar.of(pooled_in_effects([question])),
+        anchor=anchors.question(run, question),
+        cell=anchors.cell(run, question.adversary, artifact_of(question), question.secret),
     )
 
 
@@ -104,7 +139,7 @@ def _resolution(question: Question, metric_name: str) -> str:
     return f"a true lead of {detectable} would be found in 80% of repeats; {relevant} matters"
 
 
-def attack_tests(attacks: Sequence[AttackFinding], scope_name: str) -> Table:
+def _attack_tests(run: Run, attacks: Sequence[AttackFinding], scope_name: str, anchors: Anchors) -> Table:
     """The test of each attack in one scope, one row each, with its best control."""
     headings = (
         "Attack",
@@ -116,10 +151,11 @@ def attack_tests(attacks: Sequence[AttackFinding], scope_name: str) -> Table:
         "Where it must succeed",
         "Planted leak found",
     )
-    return Table(headings, tuple(_attack_test(attack, attack.leakage.get(scope_name)) for attack in attacks))
+    rows = (_attack_test(a, a.leakage.get(scope_name), anchors.attack(run, a)) for a in attacks)
+    return Table(headings, tuple(rows))
 
 
-def _attack_test(attack: AttackFinding, test: Leakage | None) -> tuple[TableCell, ...]:
+def _attack_test(attack: AttackFinding, test: Leakage | None, link: str) -> tuple[TableCell, ...]:
     figure = attack.metrics.get(attack.headline)
     name = test.control if test else None
     control = attack.controls.get(name, {}).get(attack.headline) if name else None
@@ -128,12 +164,12 @@ def _attack_test(attack: AttackFinding, test: Leakage | None) -> tuple[TableCell
     succeeded = {True: "succeeds", False: "fails", None: "not decided"}[positive.succeeded] if positive else "–"
     notes = ("leaks on its own" if test and test.marked else "", _view_read(attack))
     return (
-        text_cell(spoken(attack.attack), "; ".join(note for note in notes if note)),
+        TableCell(spoken(attack.attack), detail="; ".join(note for note in notes if note), link=link if figure else ""),
         number_cell(measured(figure, places), metric(attack.headline)),
         number_cell(measured(control, places), spoken(name or "")),
         number_cell(measured(test.lead if test else None)),
         count_cell(p_value(test.p if test else None)),
-        verdict_cell(test.verdict) if test else text_cell("–", attack.reason or ""),
+        verdict_cell(test.verdict, grade=test.grade) if test else text_cell("–", attack.reason or ""),
         text_cell(succeeded, measured(positive.value) if positive else ""),
         count_cell("–" if test is None or test.planted is None else f"{test.planted:.0%}"),
     )
@@ -148,24 +184,27 @@ def _view_read(attack: AttackFinding) -> str:
     return f"reads {rounds} of {view.clients} client{'s' * (view.clients > 1)}"
 
 
-def attack_figures(run: Run, with_pictures: bool) -> tuple[AttackFigures, ...]:
+def attack_figures(run: Run, anchors: Anchors, with_pictures: bool) -> tuple[AttackFigures, ...]:
     """The figures of every attack that was evaluated, those on what crossed the wire first."""
     evaluated = sorted((a for a in run.attacks if a.leakage or a.metrics), key=lambda a: not a.shared)
-    return tuple(_attack_figures(attack, with_pictures) for attack in evaluated)
+    return tuple(_attack_figures(run, attack, anchors, with_pictures) for attack in evaluated)
 
 
-def _attack_figures(attack: AttackFinding, with_pictures: bool) -> AttackFigures:
+def _attack_figures(run: Run, attack: AttackFinding, anchors: Anchors, with_pictures: bool) -> AttackFigures:
     threat, units, trust = attack.threat, attack.units, attack.trust.items()
     kinds = joined([f"{n} {kind}" for kind in ("federated", "shadows") if (n := getattr(units, kind, None))])
     facts = (
         ("On the wire", "" if attack.shared else "no: a positive control, or what decides a paper's claim"),
-        ("Adversary", f"{role(threat.role)}, holding {threat.auxiliary}"),
-        ("May", joined([spoken(name) for name in threat.capabilities])),
-        ("Units", f"{units.n} {units.kind}s{f', {kinds}' if kinds else ''}; {attack.n} scored" if units else ""),
+        ("Adversary", f"{role(threat.role)}, holding {auxiliary(threat.auxiliary)}"),
+        ("Knows and sees", capabilities(threat.capabilities)),
+        (
+            "Units",
+            f"{quantity(units.n, units.kind)}{f', {kinds}' if kinds else ''}; {attack.n} scored" if units else "",
+        ),
         ("Apart", _federated_and_shadows(attack.apart)),
         ("Guessing", measured(attack.chance) if attack.chance else ""),
         ("Not knowing the defense", _unaware(attack)),
-        ("Trust in the artifact", ", ".join(f"{plain(weight)} at {images} images" for images, weight in trust)),
+        ("Trust in the artifact", ", ".join(f"{plain(weight)} for {_images(size)}" for size, weight in trust)),
         *((f"Tested against, {name}", _tested_against(test)) for name, test in attack.leakage.items()),
         ("Note", attack.reason or ""),
         ("Pictures", "" if with_pictures else ", ".join(attack.figures)),
@@ -173,12 +212,20 @@ def _attack_figures(attack: AttackFinding, with_pictures: bool) -> AttackFigures
     title = f"{spoken(attack.attack)} by {role(threat.role)} on {artifact(attack.artifact)}"
     caption = f"Truth, reconstruction and baselines: {title}"
     tables = (_metrics(attack), _curve(attack), _rounds(attack))
+    asked = (q for q in run.questions if any(run.attacks[i] is attack for i in q.attacks))
     return AttackFigures(
+        anchor=anchors.attack(run, attack),
+        question=next((anchors.question(run, question) for question in asked), ""),
         title=upper(title) + ("" if attack.shared else " (not on the wire)"),
         facts=tuple(fact for fact in facts if fact[1]),
         tables=tuple(table for table in tables if table.rows),
         pictures=tuple(Picture(file, caption) for file in attack.figures if with_pictures),
     )
+
+
+def _images(size: str) -> str:
+    """A number of images as results.json names it; earlier versions wrote ``1 images``."""
+    return "1 image" if size == "1 images" else size
 
 
 def _federated_and_shadows(figures: Mapping[str, Measured]) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from fdgpriv.results.finding import Results
 
 from ._arms import ArmAnswers, arm_answers
+from ._bars import LeadBar
 from ._effects import effect_in_figures, effect_in_words
 from ._figures import Drawing, Point, scatter_chart
 from ._numbers import in_points, plain, share
@@ -71,7 +72,8 @@ def _table(rows: Sequence[TradeoffRow], answers: dict[str, ArmAnswers], in_words
 
 def _marks(row: TradeoffRow) -> str:
     dominated = f"Dominated by {row.dominated_by}" if row.dominated_by else ""
-    return "\n".join(mark for mark in (dominated, "DP at matched accuracy" if row.matched else "") if mark)
+    matched, guesses = "DP at matched accuracy" if row.matched else "", "No better than guessing" if row.guesses else ""
+    return "\n".join(mark for mark in (guesses, dominated, matched) if mark)
 
 
 def _cost(row: TradeoffRow) -> str:
@@ -88,7 +90,7 @@ def _leak_cell(leak: Leak | None, in_words: bool) -> TableCell:
     lines += [f"Unaware: {phrase(leak.unaware)}"] if leak.unaware else []
     calls, runs = leak.calls
     lines += [f"In {calls} of {runs} runs"] if calls < runs else []
-    return verdict_cell(leak.verdict, "\n".join(lines), f"{upper(leak.grade)} leak" if leak.grade else "")
+    return verdict_cell(leak.verdict, "\n".join(lines), leak.grade, LeadBar.of(leak.amount))
 
 
 def _leaks_cell(answers: ArmAnswers) -> TableCell:

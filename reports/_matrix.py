@@ -2,14 +2,16 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fdgpriv.results.question import WORST_FIRST, Question
 from fdgpriv.results.run import Run
 from fdgpriv.statistics.grades import GRADES, words
 
 from ._arms import Arm, arms
+from ._bars import LeadBar, pooled_in_effects
 from ._effects import bound_in_words, effect_in_words, pooled_effect
+from ._links import Anchors
 from ._tables import Section, Table, TableCell, text_cell, verdict_cell
 from ._words import (
     BECAUSE,
@@ -58,6 +60,11 @@ class MatrixAnswer:
     calls: tuple[int, int]
     other_scope: str
     same_for: tuple[str, ...] = ()
+
+    @property
+    def worst(self) -> tuple[Run, Question]:
+        """The first question with the highest grade, and its run."""
+        return max(self.questions, key=lambda pair: GRADES.index(pair[1].grade) if pair[1].grade else -1)
 
 
 def matrix_questions(runs: Sequence[Run]) -> list[MatrixQuestion]:
@@ -145,7 +152,8 @@ def _sections(runs: Sequence[Run], detail: int) -> tuple[Section, ...]:
         if len(all_arms) == 1:
             table = _artifacts_by_secrets(runs, all_arms[0], of_adversary, detail)
         else:
-            rows = tuple((_question_cell(cell), *_arm_cells(all_arms, cell, detail)) for cell in of_adversary)
+            anchors = Anchors(runs)
+            rows = tuple((_question_cell(cell), *_arm_cells(all_arms, cell, detail, anchors)) for cell in of_adversary)
             table = Table(("What it asks", *(arm.name for arm in all_arms)), rows)
         sections.append(Section(f"What {role(adversary)} learns", table))
     return tuple(sections)
@@ -153,12 +161,13 @@ def _sections(runs: Sequence[Run], detail: int) -> tuple[Section, ...]:
 
 def _artifacts_by_secrets(runs: Sequence[Run], arm: Arm, cells: Sequence[MatrixQuestion], detail: int) -> Table:
     """The table of one adversary for a single arm."""
-    adversary = cells[0].adversary
+    adversary, anchors = cells[0].adversary, Anchors(runs)
     secrets = [secret for secret in SECRETS if any(cell.secret == secret for cell in cells)]
     rows = []
     for artifact in unique([cell.artifact for cell in cells]):
-        answers = (matrix_answer(arm, MatrixQuestion(adversary, artifact, secret)) for secret in secrets)
-        rows.append((_artifact_cell(artifact, runs), *(_answer_cell(arm, answer, detail) for answer in answers)))
+        asked = [MatrixQuestion(adversary, artifact, secret) for secret in secrets]
+        answers = (_answer_cell(arm, cell, matrix_answer(arm, cell), detail, anchors) for cell in asked)
+        rows.append((_artifact_cell(artifact, runs), *answers))
     return Table(("What it reads", *(SECRETS[secret] for secret in secrets)), tuple(rows))
 
 
@@ -170,8 +179,10 @@ def effect_behind(answer: MatrixAnswer) -> str:
     return (answer.verdict == "no_leak_found" and bound_in_words(effect)) or effect_in_words(effect)
 
 
-def _answer_cell(arm: Arm, answer: MatrixAnswer | None, detail: int, foiled: bool = False) -> TableCell:
-    """The verdict, and as much of its effect, scope, runs and adversaries as `detail` allows."""
+def _answer_cell(
+    arm: Arm, cell: MatrixQuestion, answer: MatrixAnswer | None, detail: int, anchors: Anchors, foiled: bool = False
+) -> TableCell:
+    """The verdict and its lead, and as much of its effect, scope, runs and adversaries as `detail` allows."""
     if answer is None:
         return text_cell("–")
     lines, leaks = [], answer.verdict == "leak"
@@ -189,26 +200,26 @@ def _answer_cell(arm: Arm, answer: MatrixAnswer | None, detail: int, foiled: boo
         lines.append(f"Same measurement for {joined([role(name) for name in answer.same_for])}")
     recovered = [q.recovered.value for _, q in answer.questions if q.recovered and q.recovered.value]
     lines += [f"{max(recovered):.0%} of artifacts recovered exactly"] if recovered else []
-    label, grade_interval = _grade_in_words(answer, detail)
-    return verdict_cell(answer.verdict, "\n".join(line for line in [grade_interval, *lines] if line), label)
+    run, worst = answer.worst
+    if worst.grade_interval and detail > BARE and len(set(worst.grade_interval)) > 1:
+        lines.insert(0, f"Interval: {words(*worst.grade_interval)}")
+    return replace(
+        verdict_cell(answer.verdict, "\n".join(line for line in lines if line), worst.grade, _lead_bar(answer, detail)),
+        anchor=anchors.cell(run, cell.adversary, cell.artifact, cell.secret),
+        link=anchors.question(run, worst),
+    )
 
 
-def _grade_in_words(answer: MatrixAnswer, detail: int) -> tuple[str, str]:
-    """The highest grade, "Severe leak", and the grades of its interval if they differ; empty without a leak.
-
-    In a cell of the verdict only it is the grade alone.
-    """
-    graded = [q for _, q in answer.questions if q.grade]
-    if not graded:
-        return "", ""
-    highest = max(graded, key=lambda q: GRADES.index(q.grade or "trace"))
-    grade, (lower, upper_end) = upper(highest.grade or ""), highest.grade_interval or ("trace", "trace")
-    if detail == BARE:
-        return grade, ""
-    return f"{grade} leak", "" if lower == upper_end else f"Interval: {words(lower, upper_end)}"
+def _lead_bar(answer: MatrixAnswer, detail: int) -> LeadBar | None:
+    """The lead over the runs, of the scope that the cell shows first; None where nothing was tested or the artifact used."""
+    first = answer.questions[0][1]
+    if answer.verdict == "not_applicable":
+        return None
+    bar = LeadBar.of(pooled_in_effects([q for _, q in answer.questions if q.scope == first.scope]))
+    return bar and replace(bar, numbered=detail > BARE)
 
 
-def _arm_cells(all_arms: Sequence[Arm], cell: MatrixQuestion, detail: int) -> list[TableCell]:
+def _arm_cells(all_arms: Sequence[Arm], cell: MatrixQuestion, detail: int, anchors: Anchors) -> list[TableCell]:
     """The answer of each arm; marks artifacts that its defense hides, and attacks that the defense foils."""
     answers = {(arm.method, arm.defense): matrix_answer(arm, cell) for arm in all_arms}
     asking = {method for (method, _), answer in answers.items() if answer is not None}
@@ -220,7 +231,7 @@ def _arm_cells(all_arms: Sequence[Arm], cell: MatrixQuestion, detail: int) -> li
             cells.append(text_cell("Not seen", "by anyone but its client"))
         else:
             foiled = undefended is not None and undefended.verdict == "leak"
-            cells.append(_answer_cell(arm, answer, detail, foiled))
+            cells.append(_answer_cell(arm, cell, answer, detail, anchors, foiled))
     return cells
 
 

@@ -113,6 +113,11 @@ def plain(value: float | None, unit: str = "") -> str:
     return f"{text.replace('e-0', 'e-').replace('-', '−')}{unit}"
 
 
+def quantity(n: int, noun: str) -> str:
+    """`1 test`, `2,000 tests`."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
 def rounded_bytes(size: int) -> str:
     """`2.80 MB`, `38.4 kB`; empty below 10,000 bytes, which read as well unrounded."""
     if size < 10_000:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from fdgpriv.results.run import ArtifactRow, Claim, Privacy, Run
+from fdgpriv.statistics.grades import Grade
 
+from ._bars import LeadBar
 from ._numbers import plain, rounded_bytes
-from ._words import VERDICTS, defense, joined, role, spoken, title
+from ._words import defense, joined, role, spoken, title, verdict_words
 
 
 @dataclass(frozen=True)
@@ -21,11 +23,19 @@ class TableCell:
         kind: ``text``, ``number`` (a figure with its interval), ``count`` (right-aligned), ``code``, or the word of a verdict
             (drawn as a chip on its colour).
         detail: Smaller text below, one line of it per line.
+        grade: Of a leak, which says how deep its colour is.
+        bar: The lead that the verdict rests on.
+        anchor: Its own anchor on the page; empty without one.
+        link: The anchor that it leads to; empty without one.
     """
 
     text: str
     kind: str = "text"
     detail: str = ""
+    grade: Grade | None = None
+    bar: LeadBar | None = None
+    anchor: str = ""
+    link: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,9 +94,9 @@ def code_cell(text: str) -> TableCell:
     return TableCell(text, "code")
 
 
-def verdict_cell(verdict: str, detail: str = "", label: str = "") -> TableCell:
-    """A verdict as a chip; `label` replaces its name, for instance by a leak's grade."""
-    return TableCell(label or VERDICTS[verdict], verdict, detail)
+def verdict_cell(verdict: str, detail: str = "", grade: Grade | None = None, bar: LeadBar | None = None) -> TableCell:
+    """A verdict as a chip, a leak by its grade."""
+    return TableCell(verdict_words(verdict, grade), verdict, detail, grade, bar)
 
 
 def ledger(artifacts: Sequence[ArtifactRow]) -> Table:

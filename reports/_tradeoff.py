@@ -12,8 +12,9 @@ from fdgpriv.statistics.grades import Grade, highest
 from fdgpriv.statistics.measured import Measured
 
 from ._arms import Arm, arms
+from ._bars import pooled_in_effects
+from ._caveats import arm_guesses
 from ._effects import Effect, pooled_effect
-from ._numbers import pooled
 from ._words import SECRETS, artifact_of
 
 LOSS = 0.02  # of accuracy that counts as matched
@@ -59,6 +60,7 @@ class TradeoffRow:
         leaks: By secret that any row is asked for; None if no artifact of this row exposes it.
         attacked: Whether any question was asked.
         privacy: Of the run whose verdict on the proof is worst.
+        guesses: Whether its model does no better than guessing: then nothing is said of it in comparison.
         dominated_by: The name of a row that dominates this one.
         matched: Whether this row is DP at matched accuracy.
     """
@@ -69,6 +71,7 @@ class TradeoffRow:
     leaks: Mapping[str, Leak | None]
     attacked: bool
     privacy: Privacy
+    guesses: bool = False
     dominated_by: str | None = None
     matched: bool = False
 
@@ -98,6 +101,7 @@ def tradeoff(results: Results) -> tuple[TradeoffRow, ...]:
                 leaks={secret: worst_leak(arm, secret) for secret in secrets},
                 attacked=any(run.questions for run in arm.runs),
                 privacy=min((run.privacy for run in arm.runs), key=lambda p: _WORST_PROOF_FIRST.index(p.verdict)),
+                guesses=arm_guesses(arm),
             )
         )
     matched = {id(matched_dp(rows, method)) for method in {row.arm.method for row in rows}}
@@ -114,9 +118,9 @@ def tradeoff(results: Results) -> tuple[TradeoffRow, ...]:
 def dominates(row: TradeoffRow, other: TradeoffRow) -> bool:
     """Whether `row` has at least the other's accuracy and at most its leakage on every secret, and is better in one.
 
-    Intervals are ignored. Both rows must be attacked, of one method, and have every figure.
+    Intervals are ignored. Both rows must be attacked, of one method, have every figure, and do better than guessing.
     """
-    if row.arm.method != other.arm.method or not (row.attacked and other.attacked):
+    if row.arm.method != other.arm.method or not (row.attacked and other.attacked) or row.guesses or other.guesses:
         return False
     if row.mean_accuracy is None or other.mean_accuracy is None:
         return False
@@ -148,6 +152,8 @@ def matched_dp(rows: Sequence[TradeoffRow], method: str) -> TradeoffRow | None:
 
 
 def _may_match(row: TradeoffRow, base: TradeoffRow) -> bool:
+    if row.guesses or base.guesses:
+        return False
     if row.cost is not None and row.cost.ci95 is not None:
         return row.cost.ci95[1] >= -LOSS
     if row.accuracy is None or row.mean_accuracy is None or base.mean_accuracy is None:
@@ -170,7 +176,6 @@ def worst_leak(arm: Arm, secret: str) -> Leak | None:
 def _pooled_leak(answers: Sequence[tuple[Run, Question]]) -> Leak:
     """One question's answers in several runs, as one."""
     verdict = min((q.verdict for _, q in answers), key=WORST_FIRST.index)
-    leads = [_in_units(q.lead, q.relevant) for _, q in answers if q.lead and q.relevant]
     effect = pooled_effect(answers)
     unaware = _unaware_effect(answers, effect) if effect else None
     relevant = next((q.relevant for _, q in answers if q.relevant), None)
@@ -178,20 +183,12 @@ def _pooled_leak(answers: Sequence[tuple[Run, Question]]) -> Leak:
     return Leak(
         verdict=verdict,
         calls=(sum(q.verdict == verdict for _, q in answers), len(answers)),
-        amount=pooled(leads),
+        amount=pooled_in_effects([q for _, q in answers]),
         effect=effect,
         unaware=unaware,
         unaware_amount=unaware.lead / relevant if unaware and relevant else None,
         grade=highest(grades) if grades else None,
     )
-
-
-def _in_units(lead: Measured, unit: float) -> Measured:
-    """The lead in multiples of `unit`."""
-    if lead.value is None:
-        return lead
-    ends = None if lead.ci95 is None else (lead.ci95[0] / unit, lead.ci95[1] / unit)
-    return lead.model_copy(update={"value": lead.value / unit, "ci95": ends})
 
 
 def _unaware_effect(answers: Sequence[tuple[Run, Question]], aware: Effect) -> Effect | None:

@@ -1,9 +1,11 @@
 """Plain English names of verdicts, adversaries, artifacts, secrets and metrics."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable
 
 from fdgpriv.results.question import Question
 from fdgpriv.results.run import ArtifactRow, Run
+from fdgpriv.statistics.grades import Grade
 
 VERDICTS = {
     "leak": "Leak",
@@ -30,8 +32,7 @@ MEANINGS = (
     (
         "leak",
         "An attack beats every control that the adversary could use without the artifact. Of all leaks that a report calls, "
-        "at most 5% are expected to be false. Its grade says how much it gives away: a trace is less than what matters, "
-        "moderate at least that, severe also at least half of the way to a perfect attack.",
+        "at most 5% are expected to be false. Its grade says how much it gives away, by the point estimate.",
     ),
     (
         "no_leak_found",
@@ -45,6 +46,15 @@ MEANINGS = (
         "the correction for asking many questions. It says nothing about safety.",
     ),
     ("not_applicable", "Nothing can be tested here; the reason stands with the evidence."),
+)
+
+GRADE_MEANINGS: tuple[tuple[Grade, str], ...] = (
+    (
+        "severe",
+        "The lead matters and goes at least half of the way to a perfect attack, or an artifact is recovered exactly.",
+    ),
+    ("moderate", "The lead is at least the least that matters."),
+    ("trace", "The lead is real, and smaller than what matters."),
 )
 
 BECAUSE = {
@@ -92,6 +102,19 @@ ROLES = {
     "insider": "an insider",
 }
 
+_CAPABILITIES = {
+    "sees_individual_artifact": "sees each client's artifact",
+    "sees_all_rounds": "sees every round",
+    "sees_broadcasts": "sees what the server sends",
+    "sees_sample_counts": "sees how many images a client has",
+    "knows_encoder": "knows the encoder",
+    "knows_domain": "knows each client's domain",
+    "knows_defense": "knows the defense",
+    "has_bn": "has the model's BatchNorm statistics",
+    "has_updates": "has clients' model updates",
+    "has_candidates": "has images to test for membership",
+}
+
 LEVELS = {"client": "of one client", "image": "of one image", "group": "of all clients"}
 
 _CONTENTS = {  # kinds of artifact within an artifact of the ledger
@@ -119,10 +142,25 @@ _METRICS = {
 }
 
 
+def verdict_words(verdict: str, grade: Grade | None = None) -> str:
+    """A verdict as a heading, a leak with its grade: ``Severe leak``, ``Trace``."""
+    return VERDICTS[verdict] if grade is None else "Trace" if grade == "trace" else f"{upper(grade)} leak"
+
+
 def role(name: str) -> str:
     """A role in running text; a note in brackets stays as it is."""
     base, bracket, note = name.partition(" (")
     return ROLES.get(base, spoken(base)) + bracket + note
+
+
+def capabilities(names: Collection[str]) -> str:
+    """What an adversary knows, sees and has, in running text."""
+    return joined([phrase for name, phrase in _CAPABILITIES.items() if name in names])
+
+
+def auxiliary(text: str) -> str:
+    """An adversary's data in running text, without the code that it begins with (`A3`)."""
+    return re.sub(r"^A\d ", "", text)
 
 
 def role_order(names: Iterable[str]) -> list[str]:

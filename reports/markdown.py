@@ -13,7 +13,7 @@ from fdgpriv.results.finding import Results
 from ._comparison import AuditChanges, comparison_content
 from ._content import ReportContent, RunEvidence, report_content
 from ._tables import Picture, Section, Table, TableCell, count_cell, text_cell, verdict_cell
-from ._words import NOT_ATTACKED, OUTCOMES, VERDICTS
+from ._words import NOT_ATTACKED, OUTCOMES, verdict_words
 
 _SPECIAL = re.compile(r"([\\`*\[\]{}~#!$^]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^[-+=:](?=\s|$|[-=:]))")
 _NUMBERED = re.compile(r"^(\d+)([.)])(?=\s|$)")  # would start a list within a list item
@@ -28,14 +28,17 @@ class Markdown(Report):
         """The document; pictures that exist in `folder` are relative links."""
         content = report_content(results)
         blocks = [f"# Privacy audit: {safe(content.title)}", safe(content.subtitle)]
-        if content.interrupted:
-            blocks.append("**This audit was interrupted.** What follows is what had finished.")
-        blocks += [f"**{VERDICTS[content.verdict]}.** {safe(content.sentence)}"]
+        if content.caveats:
+            reasons = "\n".join(f"- {safe(sentence)}" for sentence in content.caveats.sentences)
+            blocks += [f"**{content.caveats.heading}**", reasons]
+        blocks += [f"**{verdict_words(content.verdict, content.grade)}.** {safe(content.sentence)}"]
         blocks += ["## What defenses cost, and what they leave"] if content.frontier else []
         blocks += _sections(content.frontier, folder)
         blocks += ["## What leaks to whom"]
         blocks += [_table(content.answers)] if content.answers else []
         blocks += _sections(content.matrix, folder) or [NOT_ATTACKED]
+        blocks += ["## What reconstructions look like"] if content.reconstructions else []
+        blocks += _pictures([Picture(entry.file, entry.caption) for entry in content.reconstructions], folder)
         if content.curves:
             blocks.append("## Leakage against the number of images behind the artifact")
             blocks.append("\n".join(f"- {safe(curve.caption)} {safe(curve.alt)}" for curve in content.curves))
@@ -92,9 +95,13 @@ def _audit_changes(audit: AuditChanges) -> list[str]:
 def _advice(content: ReportContent) -> list[str]:
     return [
         "\n".join(
-            [f"- **{safe(entry.artifact)}** {safe(entry.result)}.", *(f"  - {safe(line)}" for line in entry.lines)]
+            [
+                f"- {verdict_words(step.verdict, step.grade)}: **{safe(step.title)}**",
+                *(f"  - {safe(line)}" for line in step.lines),
+                *([f"  - {code(step.command)}"] if step.command else []),
+            ]
         )
-        for entry in content.advice
+        for step in content.advice
     ]
 
 
@@ -104,7 +111,7 @@ def _run_evidence(run: RunEvidence, folder: Path) -> list[str]:
     questions = tuple(
         (
             text_cell(question.title),
-            verdict_cell(question.verdict, label=question.label),
+            verdict_cell(question.verdict, grade=question.grade),
             text_cell("; ".join(f"{name}: {phrase}" for name, phrase in question.facts)),
         )
         for question in run.questions
@@ -177,5 +184,7 @@ def _table(table: Table) -> str:
 
 def _cell(cell: TableCell) -> str:
     text = code(cell.text) if cell.kind == "code" else safe(cell.text)
-    text = f"**{text}**" if cell.kind == "leak" else text
-    return f"{text} ({safe('; '.join(cell.detail.splitlines()))})" if cell.detail else text
+    text = f"**{text}**" if cell.kind == "leak" and cell.grade != "trace" else text
+    details = [cell.bar.words] if cell.bar else []
+    details += cell.detail.splitlines()
+    return f"{text} ({safe('; '.join(details))})" if details else text

@@ -3,8 +3,11 @@
 from typing import Any
 
 import pytest
-from _results import HOSTILE, results
+from _golden import assert_golden
+from _results import HOSTILE, measured, results
 from fdgpriv.reports import _advice, _arms
+from fdgpriv.reports._bars import LeadBar, in_effects
+from fdgpriv.reports._command import AuditCommand
 from fdgpriv.reports._effects import Effect, bound_in_words, effect_in_words
 from fdgpriv.reports._matrix import matrix, matrix_questions
 from fdgpriv.reports._words import artifact_of, attacked_names
@@ -12,7 +15,9 @@ from fdgpriv.reports._words import artifact_of, attacked_names
 from fdgpriv.results.attack_finding import Units
 from fdgpriv.results.finding import Results
 from fdgpriv.results.question import Question
-from fdgpriv.results.run import Run
+from fdgpriv.results.run import Remedy, Run
+from fdgpriv.statistics.grades import GRADES, Grade
+from fdgpriv.statistics.measured import Measured
 
 
 def plain() -> Run:
@@ -171,58 +176,83 @@ def test_methods_are_columns_and_unasked_cells_are_dashes() -> None:
 
 def test_the_sentence_counts_and_claims_no_more() -> None:
     run = plain()
-    assert _advice.sentence(report_on(run)) == (
-        "stablefdg on digits leaks: of 9 questions about what crossed the wire, 5 are answered with a leak (5 moderate), 3 "
-        "with no leak found, and 1 could not be decided; accuracy on the unseen domain is 67.2%."
-    )
     calm = run.model_copy(update={"questions": tuple(quiet(q) for q in run.questions)})
-    assert "was not shown to leak, which is no proof of privacy" in _advice.sentence(report_on(calm))
-    other = calm.model_copy(update={"defense": "noise"})
-    assert _advice.sentence(report_on(run, other)) == (
-        "stablefdg on digits: most questions are answered with a leak under no defense (5 of 9), fewest under noise (0 of 9), "
-        "which proves nothing."
-    )
-    assert _advice.sentence(report_on()) == "No run finished, so there is nothing to judge."
+    severe = run.model_copy(update={"questions": tuple(graded(q, "severe") for q in run.questions), "defense": "b"})
     nothing = run.model_copy(update={"questions": (), "attacks": ()})
-    assert (
-        _advice.sentence(report_on(nothing))
-        == "Nothing was attacked, so this says nothing about what stablefdg gives away."
-    )
+    reports = {
+        "one": [run], "no leak": [calm], "two": [run, calm.model_copy(update={"defense": "noise"})], "none": [],
+        "three": [run, severe], "equal": [run, run.model_copy(update={"defense": "b"})], "not attacked": [nothing],
+        "calm": [calm, calm.model_copy(update={"defense": "b"})],
+    }  # fmt: skip
+    said = [f"{name}: {_advice.sentence(report_on(*runs))}" for name, runs in reports.items()]
+    assert_golden("sentences.txt", "\n".join(said))
 
 
-def test_advice_follows_from_what_leaks_and_promises_nothing() -> None:
+def graded(question: Question, grade: Grade) -> Question:
+    """The same question, a leak of it with this grade."""
+    return question.model_copy(update={"grade": grade}) if question.grade else question
+
+
+REMEDIES = (
+    Remedy(defense="masks:partial=true", hides=("model_state",)),
+    Remedy(defense="noise:epsilon=8", proves=("style_statistics",), epsilon=8.0),
+)
+
+
+def test_what_to_do_is_in_order_of_grade_and_said_once() -> None:
+    """Against two leaking artifacts: two defenses that apply, one measured with its cost, one that lowers no grade."""
     run = plain()
-    (one,) = _advice.advice([run])
-    assert (one.verdict, one.artifact) == ("leak", "Style statistics of one client")
-    assert one.result == "tells the server its domain and its labels; an insider what its images look like"
-    assert len(one.lines) == 4
-    assert one.lines[-1] == "1 of 9 questions on it is open: try stronger attacks or a larger preset."
-    (calm,) = _advice.advice([run.model_copy(update={"questions": tuple(quiet(q) for q in run.questions)})])
-    assert calm.lines == ("Nothing to do on this evidence, which is no proof: only a proved epsilon is.",)
-    only = tuple(q for q in run.questions if q.secret == "content" and q.scope == "domain" and q.verdict == "leak")
-    (domain,) = _advice.advice([run.model_copy(update={"questions": only})])
-    assert len(domain.lines) == 1
-    assert "domains differ" in domain.lines[0]
+    models = [
+        q.model_copy(update={"artifact": "model_state", "grade": "severe"})
+        for q in run.questions
+        if q.secret == "domain"
+    ]
+    bare = run.model_copy(update={"questions": (*run.questions, *models), "remedies": REMEDIES})
+    hidden = run.model_copy(update={"defense": "masks:partial=true", "remedies": REMEDIES})
+    useless = bare.model_copy(update={"defense": "clip"})
+    named = bare.model_copy(update={"method": "other"})
+    calm = run.model_copy(update={"questions": tuple(quiet(q) for q in run.questions)})
+    reports = {
+        "nothing measured": [bare], "one measured": [bare, hidden, useless], "two methods": [bare, named],
+        "nothing applies": [run], "no leak": [calm], "not attacked": [run.model_copy(update={"questions": ()})],
+    }  # fmt: skip
+    said = []
+    for name, runs in reports.items():
+        steps = _advice.advice(report_on(*runs))
+        lines = [
+            line for step in steps for line in (step.title, *step.lines) if not line.startswith(("What it", "Accuracy"))
+        ]
+        assert len(lines) == len(set(lines))
+        grades = [GRADES.index(step.grade) for step in steps if step.grade]
+        assert grades == sorted(grades, reverse=True)
+        said.append(f"{name}:")
+        said += [f"  {line}" for s in steps for line in (f"{s.grade}: {s.title}", *s.lines, s.command) if line]
+    assert_golden("advice.txt", "\n".join(said))
+
+
+def test_a_command_keeps_all_options_but_one() -> None:
+    command = "python -m fdgpriv.audit --seed 0 1 --defense a 'b c' --set lr=0.1 --defense=d --method x"
+    audit = results().model_copy(update={"command": command})
+    found = AuditCommand.of(audit).with_values("--defense", ["none", "e f"])
+    assert found == "python -m fdgpriv.audit --seed 0 1 --set lr=0.1 --method x --defense none 'e f'"
+    for other in (None, "rm -rf x", "'"):
+        assert AuditCommand.of(audit.model_copy(update={"command": other})).with_values("--seed", ["1"]) == ""
 
 
 @pytest.mark.parametrize(
-    ("leaking", "calm", "where"),
+    ("lead", "number", "words"),
     [
-        (1, 1, "(no defense)"),
-        (3, 1, "(no defense, noise1 and noise2)"),
-        (4, 1, "(in 4 of 5)"),
-        (5, 0, "(in all 5)"),
+        (measured(0.66, 0.12), "3.3×", "lead 3.3 [2.7, 3.9] times the least that matters"),
+        (measured(-0.0000000000001, 0.001), "0.0×", "lead 0.00 [−0.01, 0.01] times the least that matters"),
+        (measured(2.4, 0.1), "12×", "lead 12.0 [11.5, 12.5] times the least that matters"),
     ],
 )
-def test_advice_names_few_leaking_defenses_and_counts_many(leaking: int, calm: int, where: str) -> None:
-    run = plain()
-    quiet_run = run.model_copy(update={"questions": tuple(quiet(q) for q in run.questions)})
-    named = [
-        one.model_copy(update={"defense": f"noise{i}" if i else "none"})
-        for i, one in enumerate([run] * leaking + [quiet_run] * calm)
-    ]
-    (found,) = _advice.advice(named)
-    assert found.result.endswith(f"what its images look like {where}")
+def test_a_bar_is_the_lead_in_effects_that_matter(lead: Measured, number: str, words: str) -> None:
+    bar = LeadBar.of(in_effects(lead, 0.2))
+    assert bar is not None
+    assert (bar.number, bar.words) == (number, words)
+    assert [bar.at(value) for value in (-9, -0.5, 0, 1, 4, 99)] == ["0.0", "0.0", "10.0", "30.0", "90.0", "90.0"]
+    assert LeadBar.of(None) is None
 
 
 def test_artifacts_that_a_defense_hides_are_not_seen() -> None:

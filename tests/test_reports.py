@@ -1,6 +1,5 @@
-"""The reports: nothing in them can act, nothing is missing, they are short, and the figures are those of the results."""
+"""The reports: nothing in them can act, nothing is missing, they are short, and what they say is stored in golden/."""
 
-import base64
 import csv
 import io
 import json
@@ -12,12 +11,16 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from _golden import assert_golden
 from _results import HOSTILE, measured, missing, png, results
 from conftest import mostly_slow
-from fdgpriv.reports import _numbers
+from fdgpriv.reports import _numbers, _pictures
 from fdgpriv.reports import csv as csv_report
-from fdgpriv.reports._content import curves, report_content
+from fdgpriv.reports._caveats import caveats
+from fdgpriv.reports._content import report_content
 from fdgpriv.reports._figures import Series, line_chart
 from fdgpriv.reports.csv import Csv
 from fdgpriv.reports.html import Html
@@ -25,8 +28,12 @@ from fdgpriv.reports.markdown import Markdown, code, safe
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
+from fdgpriv.results import figures
 from fdgpriv.results.finding import Results
+from fdgpriv.results.picture_grid import PictureGrid
 from fdgpriv.results.utility_finding import ClientUtility, PersonalUtility
 from fdgpriv.statistics.measured import Measured
 
@@ -101,7 +108,7 @@ def test_the_page_can_neither_act_nor_load(page: str) -> None:
         assert not name.startswith("on")
         assert name not in ("srcdoc", "xlink:href", "background", "action", "formaction")
         if name in ("href", "src"):
-            assert value.startswith(("#", "data:image/png;base64,"))
+            assert value.startswith(("#", "data:image/webp;base64,"))
         if name == "style":
             assert tag in ("path", "use", "text", "g", "rect")
         assert not re.search(r"url\((?!#)", value)
@@ -140,16 +147,71 @@ def test_only_pictures_of_the_folder_are_embedded(tmp_path: Path) -> None:
     inside = tmp_path / "run"
     outside = tmp_path / png(tmp_path, "secret.png")
     audit = results(inside)
-    good = (inside / "figures/adain.png").read_bytes()
-    sources = [v for t, n, v in Page(Html().render(audit, inside)).attributes if (t, n) == ("img", "src")]
-    assert base64.b64encode(good).decode() in {source.partition(",")[2] for source in sources}
-    assert len(sources) == 2 * 3 + 1  # three attacks a run, and one picture that both runs have in common
+
+    def sources(page: str) -> int:
+        return len([1 for tag, name, _ in Page(page).attributes if (tag, name) == ("img", "src")])
+
+    before = sources(Html().render(audit, inside))
+    assert before == 2 * 3 + 1  # three attacks a run, and one picture that both runs have in common
     (inside / "figures/adain.png").unlink()
     (inside / "figures/adain.png").symlink_to(outside)
     (inside / "figures/gan_server_image.png").write_text("<svg onload=alert(1)>" * 9)
+    (inside / "figures/gan_insider_client.png").write_bytes(outside.read_bytes()[:40])  # damaged
     page = Html().render(audit, inside)
-    assert len([1 for t, n, v in Page(page).attributes if (t, n) == ("img", "src")]) == len(sources) - 2
+    assert sources(page) == before - 3
     assert "figures/adain.png is not in the folder of this run, or is not a PNG" in page
+
+
+@pytest.mark.parametrize("side", [8, 32, 120])
+def test_grids_are_read_as_they_were_drawn(side: int, tmp_path: Path) -> None:
+    """The pixels of every image that is not reduced, in any order of columns; nothing where the file says nothing."""
+    drawn = torch.rand(3, 2, 3, side, side, generator=torch.Generator().manual_seed(0))
+    rows = [dict(zip(("truth", "attack"), images, strict=True)) for images in drawn]
+    figures.grid(rows, ["1 image", "1 image", "whole\nclient"], tmp_path / "grid.png")
+    with Image.open(tmp_path / "grid.png") as picture:
+        layout = PictureGrid.read(picture)
+        assert layout is not None
+        assert (layout.columns, layout.rows) == (("truth", "attack"), ("1 image", "1 image", "whole client"))
+        column = np.asarray(layout.images(picture.convert("RGB"), "attack", [2, 0], 96))
+    if side <= 96:
+        wanted = torch.cat([drawn[2, 1], drawn[0, 1]], 1).permute(1, 2, 0) * 255
+        assert np.abs(column - wanted.numpy()).max() < 1.001
+    parts = _pictures.grid(tmp_path, "grid.png", ("attack", "truth", "noise"), side=48, across=True)
+    assert [(part.label, [column.heading for column in part.columns]) for part in parts] == [
+        ("1 image", ["reconstruction", "truth"]), ("whole client", ["reconstruction", "truth"])
+    ]  # fmt: skip
+    assert [part.columns[0].picture.width for part in parts] == [96, 48]
+    assert not _pictures.grid(tmp_path, png(tmp_path, "plain.png"))
+
+
+def test_metadata_of_a_strange_grid_is_ignored(tmp_path: Path) -> None:
+    good = PictureGrid(columns=("truth",), rows=("1 image",), left=0, top=0, step=9, shown=8, side=8)
+    for change in (
+        {"left": 1},
+        {"left": -1},
+        {"shown": "nan"},
+        {"rows": ["1"] * 65},
+        {"columns": ["a", "a"]},
+        {"x": 1},
+    ):
+        text = PngInfo()
+        text.add_text(next(iter(good.metadata())), json.dumps({**json.loads(good.model_dump_json()), **change}))
+        Image.new("RGB", (8, 8)).save(tmp_path / "x.png", pnginfo=text)
+        assert not _pictures.grid(tmp_path, "x.png"), change
+
+
+def test_every_link_leads_to_a_part_of_the_page_and_back(tmp_path: Path) -> None:
+    """From each cell of the matrix to its evidence, from there to the attacks, and back to the matrix."""
+    for audit in (results(), results(seeds=2), wide(2, 2)):
+        page = Html().render(audit, tmp_path)
+        ids = [value for _, name, value in Page(page).attributes if name == "id"]
+        assert len(ids) == len(set(ids))
+        links = {value[1:] for tag, name, value in Page(page).attributes if (tag, name) == ("a", "href")}
+        assert links <= set(ids)
+        cells = re.findall(r'id="(cell-[^"]*)".*?href="#(question-[^"]*)"', page)
+        assert len(cells) == page.count('id="cell-')
+        assert {cell for cell, _ in cells} <= links
+        assert {value for value in ids if value.startswith("question-")} >= {question for _, question in cells}
 
 
 def wide(methods: int, seeds: int, defenses: Sequence[str] = ("none",)) -> Results:
@@ -211,8 +273,9 @@ def test_order_of_the_page_and_what_is_folded(page: str) -> None:
             'class="sentence',
             '<h2 id="frontier">',
             "What the server learns",
-            '<h2 id="curves">',
+            '<h2 id="reconstructions">',
             '<h2 id="advice">',
+            '<h2 id="curves">',
         )
     ]
     assert order == sorted(order)
@@ -269,10 +332,11 @@ def test_hostile_names_in_a_figure_are_only_letters() -> None:
 
 def of_page(page: str) -> tuple[list[str], list[str]]:
     """The verdicts in the matrix, and those in the evidence."""
+    chip = r'class="chip[^>]*>.*?</svg>(.*?)</(?:a|span)>'
     tables = re.findall(r"<table.*?</table>", page, re.DOTALL)
     matrix = [one for one in tables if re.search(r"<th [^>]*>What it (reads|asks)<", one)]
-    cells = [said for one in matrix for said in re.findall(r"</svg>(.*?)</span>", one)]
-    return cells, re.findall(r'<details class="question"><summary>\s*<span.*?</svg>(.*?)</span>', page)
+    cells = [said for one in matrix for said in re.findall(chip, one, re.DOTALL)]
+    return cells, re.findall(rf'<details class="question"><summary>\s*<span {chip}', page, re.DOTALL)
 
 
 def of_markdown(text: str) -> tuple[list[str], list[str]]:
@@ -309,30 +373,44 @@ def test_equal_results_give_equal_reports_also_from_the_file(tmp_path: Path) -> 
         assert report().render(Results.load(tmp_path / "results.json"), tmp_path) == first
 
 
-@pytest.mark.parametrize("report", [Html, Markdown])
-def test_missing_figures_have_reasons(report: type[Html], tmp_path: Path) -> None:
-    one = report().render(results(defenses=("none",)), tmp_path)
-    assert "No defense was run" in one
-    assert "interrupted" not in one
-    for reason in ("no amplitude spectrum", "fewer than 15 images in a bin", "at least 60 units would be needed"):
-        assert reason in one
-    assert "loss was NaN" in report().render(results(), tmp_path)
-    nothing = Results.model_validate({**json.loads(results().text()), "runs": [], "interrupted": True})
-    empty = report().render(nothing, tmp_path)
-    assert "This audit was interrupted" in empty
-    assert "No run finished" in empty
+def without_conclusion() -> Results:
+    """An interrupted quick audit of a method that guesses, with a training and a measurement that failed."""
+    audit = results(defenses=("none", "clip", "noise"))
+    good, failed, broken = audit.runs
+    assert good.utility is not None
+    guess = good.utility.model_copy(
+        update={"target_accuracy": measured(0.12, 0.03, 899, "higher_better"), "chance": 0.1}
+    )
+    runs = (
+        good.model_copy(update={"utility": guess}),
+        failed.model_copy(
+            update={"utility": None, "attacks": (), "questions": (), "failed": "client 3, round 1: no memory"}
+        ),
+        broken.model_copy(update={"failures": ("measured epsilon of noise: not finite",)}),
+    )
+    return audit.model_copy(update={"runs": runs, "interrupted": True, "config": {**audit.config, "preset": "quick"}})
 
 
-@pytest.mark.parametrize("report", [Html, Markdown])
-def test_the_evidence_has_test_resolution_and_what_would_decide(report: type[Html], tmp_path: Path) -> None:
-    text = report().render(results(tmp_path, defenses=("none",)), tmp_path)
-    for said in (
-        "would be found in 80% of repeats; 20 points matters",
-        "What would decide it",
-        "beyond doubt: Holm's correction is passed too",
-        "Leads above 0.1 dB are excluded",
-    ):
-        assert said in re.sub(r"<.*?>", "", text).replace("&#39;", "'")
+def head(markdown: str) -> str:
+    """What stands before the evidence."""
+    return markdown[: markdown.index("## What left the client")]
+
+
+def test_what_reports_say(tmp_path: Path) -> None:
+    """Of one run in full, with its page; of several and of one without a conclusion what stands before the evidence."""
+    audit = results(tmp_path, defenses=("none",))
+    assert_golden("one-run.md", Markdown().render(audit, tmp_path))
+    assert_golden("page.txt", "\n".join(re.sub(r"\s+", " ", text) for text in Page(Html().render(audit, tmp_path)).texts[1:]
+                                        if text.strip()))  # fmt: skip
+    assert_golden("seeds.md", head(Markdown().render(results(seeds=2), tmp_path)))
+    assert_golden("no-conclusion.md", head(Markdown().render(without_conclusion(), tmp_path)))
+    empty = audit.model_copy(update={"runs": ()})
+    assert_golden("no-run.md", head(Markdown().render(empty, tmp_path)))
+    words = " ".join(Page(Html().render(without_conclusion(), tmp_path)).visible)
+    reasons = caveats(without_conclusion())
+    assert reasons is not None
+    assert all(sentence in words for sentence in reasons.sentences)
+    assert caveats(results()) is None
 
 
 @pytest.mark.parametrize(("shadows", "differ"), [(0.69, False), (0.52, False), (0.50, True), (0.93, True)])
@@ -500,17 +578,6 @@ def test_seeds_are_pooled_by_the_t_interval() -> None:
     lost = _numbers.pooled([one, one, missing("diverged")])
     assert lost is not None
     assert lost.reason == "null for 1 of 3 seeds"
-
-
-def test_a_curve_draws_the_attack_and_its_best_control() -> None:
-    (run,) = results(defenses=("none",)).runs
-    (drawing,) = curves([run])
-    assert drawing.caption == "What do images look like? (gan by an insider on style statistics of one client)"
-    assert "gan: 20.2 at 1, 15.3 at 2, 13.9 at 5, 13.4 at 20, 13.3 at all" in drawing.alt
-    assert "best control: 13.4 at 1" in drawing.alt
-    both = curves([run, run.model_copy(update={"method": "other"})])[0]
-    assert "stablefdg: 20.2 at 1" in both.alt
-    assert "other: 20.2 at 1" in both.alt
 
 
 def test_accuracy_of_personal_models_is_reported(tmp_path: Path) -> None:

@@ -10,27 +10,20 @@ from torch import Tensor
 from fdgpriv.artifacts.moments import pooled_style
 from fdgpriv.data.dataset import Domain
 from fdgpriv.models.style_codec import StyleCodec
-from fdgpriv.utils.drawing import Figure, default_style
+from fdgpriv.results.picture_grid import COLUMNS, PictureGrid
+from fdgpriv.utils.drawing import Axes, Figure, default_style
 from fdgpriv.utils.files import write_bytes
 from fdgpriv.utils.warnings_filter import warnings_ignored
 
-COLUMNS = {
-    "truth": "truth",
-    "attack": "reconstruction",
-    "autoencoder": "from its own style",
-    "nearest_own": "nearest own image",
-    "mean_image": "public mean",
-    "domain_mean": "domain mean",
-    "other_client": "other client",
-    "random_style": "random style",
-    "unconditional": "unconditional",
-}
-
 
 def grid(rows: Sequence[Mapping[str, Tensor]], labels: Sequence[str], path: Path) -> None:
-    """Rows of images (3, H, W) in [0, 1] by column name, written as a PNG; columns without images are omitted."""
+    """Rows of images (3, H, W) in [0, 1] by column name, written as a PNG; columns without images are omitted.
+
+    The PNG says where each image lies (`PictureGrid`).
+    """
     columns = [name for name in COLUMNS if any(name in row for row in rows)]
-    _write([[row.get(name) for name in columns] for row in rows], [COLUMNS[name] for name in columns], labels, path)
+    images = [[row.get(name) for name in columns] for row in rows]
+    _write(images, [COLUMNS[name] for name in columns], labels, path, columns)
 
 
 def stylised(codec: StyleCodec, domains: Sequence[Domain], path: Path) -> None:
@@ -45,8 +38,14 @@ def stylised(codec: StyleCodec, domains: Sequence[Domain], path: Path) -> None:
     _write(rows, heads, [domain.name for domain in domains], path)
 
 
-def _write(rows: Sequence[Sequence[Tensor | None]], heads: Sequence[str], labels: Sequence[str], path: Path) -> None:
-    """Writes the images on one canvas as a PNG, transparent for missing images."""
+def _write(
+    rows: Sequence[Sequence[Tensor | None]],
+    heads: Sequence[str],
+    labels: Sequence[str],
+    path: Path,
+    columns: Sequence[str] = (),
+) -> None:
+    """Writes the images on one canvas as a PNG, transparent for missing images; with names of columns as a `PictureGrid`."""
     side = next(image.shape[-1] for row in rows for image in row if image is not None)
     step = side + max(1, side // 16)
     canvas = torch.zeros(len(rows) * step, len(heads) * step, 4)
@@ -70,9 +69,29 @@ def _write(rows: Sequence[Sequence[Tensor | None]], heads: Sequence[str], labels
         axis.tick_params(length=0, labeltop=True, labelbottom=False)
         with warnings_ignored(UserWarning):  # long names, or letters missing in the font
             figure.tight_layout(pad=0.4)
-            figure.savefig(png, format="png", metadata={"Software": None})
+            figure.draw_without_rendering()
+            layout = _layout(figure, axis, columns, labels, side, step) if columns else {}
+            figure.savefig(png, format="png", metadata={"Software": None, **layout})
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, png.getvalue())
+
+
+def _layout(
+    figure: Figure, axis: Axes, columns: Sequence[str], labels: Sequence[str], side: int, step: int
+) -> dict[str, str]:
+    """Where the drawn images lie, as metadata of the PNG."""
+    (left, top), (right, _) = axis.transData.transform([(-0.5, -0.5), (side - 0.5, side - 0.5)])
+    shown = float(right - left)
+    grid = PictureGrid(
+        columns=tuple(columns),
+        rows=tuple(label.replace("\n", " ") for label in labels),
+        left=float(left),
+        top=float(figure.bbox.height - top),
+        step=shown * step / side,
+        shown=shown,
+        side=side,
+    )
+    return grid.metadata()
 
 
 def rows_of(shown: Sequence[tuple[Tensor, Mapping[str, Tensor]]], count: int) -> list[dict[str, Tensor]]:

@@ -84,6 +84,22 @@ class Claim(Entry):
         return self
 
 
+class Remedy(Entry):
+    """A defense that applies to the method of a run.
+
+    Attributes:
+        defense: Its specification, as on the command line.
+        hides: The kinds of artifact of which the server sees only sums over clients under it.
+        proves: The kinds that its guarantee covers.
+        epsilon: Of that guarantee; null if it proves nothing.
+    """
+
+    defense: Word
+    hides: tuple[Word, ...] = ()
+    proves: tuple[Word, ...] = ()
+    epsilon: Amount | None = None
+
+
 class RunFigure(Entry):
     """A figure in the folder of the run."""
 
@@ -119,6 +135,7 @@ class Run(Entry):
         training: Figures from the method's training log, by name; they were not shared.
         weights: Of clients in the averages that the server takes: ``samples`` or ``uniform``, which is also said where no
             client has over 5 % more images than another; null if it takes none, or nothing was trained.
+        remedies: Defenses that apply to the method, with their suggested settings.
     """
 
     method: Word
@@ -140,6 +157,7 @@ class Run(Entry):
     not_measured: tuple[Text, ...] = ()
     training: dict[Word, float] = Field(default_factory=dict)
     weights: Weights | None = None
+    remedies: tuple[Remedy, ...] = ()
 
     @model_validator(mode="after")
     def _questions_are_about_its_attacks(self) -> Self:

@@ -84,11 +84,14 @@ class Utility(Entry):
         last_five: The mean over the last five of `rounds`, or over all if there are fewer.
         personal: Of the clients' personal models, if the method has any. Then `rounds` and the rules are also about these;
             the rest is about the common model.
+        chance: Target accuracy of always naming the class that the target domain has most of; null in files of versions that
+            did not compute it.
     """
 
     source_accuracy: Share
     target_accuracy: Share
     calibration_error: Share
+    chance: Probability | None = None
     rounds: tuple[RoundUtility, ...] = ()
     last_round: ChosenUtility | None = None
     selected_round: ChosenUtility | None = None

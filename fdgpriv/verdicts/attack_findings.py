@@ -108,7 +108,7 @@ def _over_own_colour(attack: AttackScores, scores: TrialScores) -> Measured:
 def _artifact_weights(attack: AttackScores) -> dict[str, float]:
     """By number of images of the artifact, the weight that the adversary gave to the artifact."""
     return {
-        "whole client" if size is None else f"{size} images": scores.artifact_weight
+        "whole client" if size is None else f"{size} image{'' if size == 1 else 's'}": scores.artifact_weight
         for size, scores in attack.by_size.items()
         if scores.artifact_weight is not None
     }
