@@ -62,7 +62,7 @@ def test_the_shipped_schema_is_generated_and_valid() -> None:
 
 NAMES = {
     "runs.0": "method dataset target seed defense utility artifacts attacks privacy claims figures images not_measured"
-    " training failed diverged failures questions weights",
+    " training failed diverged failures questions weights remedies",
     "runs.0.artifacts.0": "kind level verb from to via per_client_per_round_bytes shape dtype times samples_behind"
     " visible_to",
     "runs.0.questions.0": "artifact level adversary secret scope also verdict grade grade_interval share_of_achievable lead"
