@@ -18,12 +18,12 @@ def main() -> int:
     """Run the command named by the first argument; without arguments, list the commands."""
     restart_in_utf8()
     word = sys.argv[1] if len(sys.argv) > 1 else "--help"
-    name = same_name(word, COMMANDS) or word
-    if name in ("-h", "--help"):
+    name = same_name(word, (*COMMANDS, "help", "version")) or word
+    if name in ("-h", "--help", "help"):
         lines = [f"  fdgpriv {command:10} {what}" for command, what in COMMANDS.items()]
         print("\n".join(["commands, each with a --help of its own:", *lines, "  fdgpriv --version"]))
         return 0
-    if name == "--version":
+    if name in ("--version", "version"):
         print(f"fdgpriv {__version__}")
         return 0
     if name not in COMMANDS:

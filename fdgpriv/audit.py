@@ -4,12 +4,14 @@ import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import fields as dataclass_fields
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fdgpriv import data
 from fdgpriv.cli import config_file
+from fdgpriv.cli.catalogue import fields
 from fdgpriv.cli.command_line import BadUsage, Parser, once, say
 from fdgpriv.cli.listing import listing
 from fdgpriv.cli.options import (
@@ -103,7 +105,14 @@ def parser() -> Parser:
 
 
 def _option_of(word: str) -> str | None:
-    """The option that takes this name of a part, dataset or preset."""
+    """The option that takes this name of a part, dataset or preset; of an option's name, the setting of a method."""
+    if word.startswith("-"):
+        setting = word.lstrip("-").replace("-", "_")
+        return (
+            f"--set {setting}=VALUE"
+            if any(setting in (fields("methods", name) or ()) for name in names_in("methods"))
+            else None
+        )
     name, known = word.partition(":")[0], {option: names_in(folder) for option, folder in PARTS.items()}
     known |= {"--dataset": data.names(), "--preset": PRESETS, "--threat": tuple(THREATS)}
     return next((option for option, names in known.items() if same_name(name, names)), None)
@@ -238,7 +247,7 @@ def _options(given: dict[str, Any]) -> Options:
     """The options of an audit, with the defaults of `Options`; a sweep is a method for each of its rows."""
     check_choice("--engine", given.get("engine", ENGINES[0]), ENGINES)
     values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
-    known = {field.name for field in fields(Options)}
+    known = {field.name for field in dataclass_fields(Options)}
     options = Options(**{name: value for name, value in values.items() if name in known and name != "settings"})
     methods, same_for_all = swept(options.method_specs, settings(given.get("settings", ())))
     methods = options.methods if methods == options.method_specs else methods

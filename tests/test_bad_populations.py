@@ -37,6 +37,7 @@ SKEWED: Counts = {"a": {"p": 9, "q": 1}, "b": {"p": 1, "q": 5}, "t": TARGET}
 @pytest.fixture(autouse=True)
 def _no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Runner, "_codec_figure", lambda self: ())
+    monkeypatch.setattr("fdgpriv.reports._figures._svg", lambda *given, **named: "")
 
 
 def folder(root: Path, counts: Counts) -> Path:

@@ -99,7 +99,7 @@ def test_a_run_can_be_asked_for_again(words: str, tmp_path: Path, given: Given) 
         ("a.toml", 'method = "stabelfdg"', r"did you mean 'stablefdg'\? \(with the options of .*a.toml\)"),
         ("a.toml", "preset = ['quick', 'paper']", "--preset: want it once, got quick and paper"),
         (".", "", "got the folder"),
-        ("none.toml", None, "No such file"),
+        ("none.toml", None, "want a file, got .*none.toml, which does not exist"),
     ],
 )
 def test_a_bad_file_is_one_line(
@@ -158,6 +158,7 @@ def test_a_sweep_is_a_row_for_each_combination(
     [
         ("--set lr=0.1,", "--set: want a value before and after each comma, got lr=0.1,"),
         ("--set lr=0.1,much", "stablefdg.lr: want a finite number above 0, got 'much'"),
+        ("--set lr=0.1, 0.2", "--set: want the values of a sweep without blanks, lr=0.1,0.2; got lr=0.1, 0.2"),
         ("--set lr=0.1,0.1", "--method: want each value once"),
         ("--set colour=1,2", "stablefdg: want a field of"),
     ],

@@ -23,7 +23,8 @@ class Parser(argparse.ArgumentParser):
     Repeated options with ``nargs="+"`` or ``"*"`` are concatenated; other options must not be repeated.
 
     Args:
-        option_of: The option that a stray word may be a value of, for the error about it; None where there is none.
+        option_of: The option that a stray word may be a value of, or that an unknown option may stand for, for the error
+            about it; None where there is none.
         settings: Of argparse.
     """
 
@@ -56,7 +57,10 @@ class Parser(argparse.ArgumentParser):
         name = stray.partition("=")[0]
         if name.startswith("-"):
             known = [option for action in self._actions for option in action.option_strings]
-            raise BadUsage(f"want one of the options that --help lists, got {name}{did_you_mean(name, known)}")
+            suggestion = (
+                f"; did you mean {setting}?" if (setting := self._option_of(name)) else did_you_mean(name, known)
+            )
+            raise BadUsage(f"want one of the options that --help lists, got {name}{suggestion}")
         example = self._option_of(stray)
         raise BadUsage(f"want an option before {stray!r}" + (f"; did you mean {example} {stray}?" if example else ""))
 

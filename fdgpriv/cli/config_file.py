@@ -32,7 +32,7 @@ def words(file: Path) -> list[str]:
 
     Raises:
         ValueError: The file cannot be read, or one of its keys or values is that of no option.
-        OSError: There is no such file.
+        OSError: The file cannot be opened.
     """
     keys = {option.removeprefix("--"): name for name, option in OPTIONS.items() if name not in FLAGS}
     given = []
@@ -55,6 +55,8 @@ def _document(file: Path) -> Mapping[str, Any]:
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError, TOMLDecodeError and JSONDecodeError among them
         kind = "JSON" if file.suffix.lower() == ".json" else "TOML"
         raise BadUsage(f"--config: want {kind} in {file}, got {' '.join(str(error).split())}") from None
+    except FileNotFoundError:
+        raise BadUsage(f"--config: want a file, got {file}, which does not exist") from None
     except IsADirectoryError:
         raise BadUsage(
             f"--config: want a file, got the folder {file}; its run's options are {file / 'config.json'}"

@@ -70,7 +70,8 @@ def _sections() -> dict[str, Section]:
 
 
 def _section_lines(heading: str, section: Section) -> list[str]:
-    return [f"{heading}:", *(f"  {name:{_NAME_WIDTH}} {text}" for name, text in section.summaries.items())]
+    width = max(_NAME_WIDTH, *map(len, section.summaries))
+    return [f"{heading}:", *(f"  {name:{width}} {text}" for name, text in section.summaries.items())]
 
 
 def _named(name: str, sections: Mapping[str, Section]) -> Iterator[list[str]]:
@@ -162,11 +163,8 @@ def _values(field: Field) -> str:
 
 def _dataset(name: str) -> list[str]:
     target = DEFAULT_TARGETS.get(name, "the last domain by name")
-    lines = [
-        f"  {ABOUT[name]}",
-        f"  domains: {', '.join(DOMAINS[name]) or 'the folders of the root'}",
-        f"  default --target: {target}",
-    ]
+    lines = [f"  {ABOUT[name]}"] * (len(ABOUT[name]) > _SUMMARY_ROOM)
+    lines += [f"  domains: {', '.join(DOMAINS[name]) or 'the folders of the root'}", f"  default --target: {target}"]
     if name == "digits":
         return [*lines, "  built in: needs no --data-root"]
     return [*lines, f"  layout: {LAYOUTS.get(name, LAYOUT)}", f"  for example: --dataset {name} --data-root ROOT"]

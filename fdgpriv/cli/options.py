@@ -130,6 +130,8 @@ class Options:
         check_choice("--preset", self.preset, PRESETS)
         check_choice("--dataset", self.dataset, data.names())
         check_choice("--keep", self.keep, KEEP)
+        if self.device == "gpu":
+            raise BadUsage("--device: want cuda for a GPU, got gpu")
         check_choice("--device", self.device, DEVICES)
         check_choice("--engine", self.engine, ENGINES)
         if self.engine == "flower":
@@ -191,6 +193,15 @@ class Options:
     def _check_parts(self) -> None:
         if "none" in self.attacks and self.attacks != NONE:
             raise BadUsage(f"--attack: want only none, or attacks without none; got {' '.join(self.attacks)}")
+        for option, specs in (("--method", self.methods), ("--attack", self.attacks), ("--defense", self.defenses)):
+            for before, spec in zip(("NAME", *specs), specs, strict=False):
+                if ":" in spec:
+                    continue
+                if "=" in spec:
+                    raise BadUsage(f"{option}: want settings after a colon, {option} {before}:{spec}; got {spec}")
+                if "," in spec:
+                    names = spec.replace(",", " ")
+                    raise BadUsage(f"{option}: want several separated by blanks, {option} {names}; got {spec}")
         for folder, specs in (
             ("methods", () if self.methods == ALL else self.method_specs),
             ("attacks", () if self.attacks == ALL else self.attack_specs),
@@ -295,8 +306,10 @@ def check_effects(given: Mapping[str, Any]) -> None:
 def settings(items: Sequence[str]) -> dict[str, str]:
     """The values of ``FIELD=VALUE`` items by field."""
     values: dict[str, str] = {}
-    for item in items:
+    for before, item in zip(("", *items), items, strict=False):
         name, equals, value = item.partition("=")
+        if before.endswith(",") and not equals:
+            raise BadUsage(f"--set: want the values of a sweep without blanks, {before}{item}; got {before} {item}")
         if not name or not equals:
             raise BadUsage(f"--set: want FIELD=VALUE, got {item!r}")
         if ":" in name:

@@ -76,5 +76,5 @@ def partition_named(spec: str) -> tuple[str, float]:
         pass
     raise ValueError(
         "want a partition of single, dirichlet:ALPHA (> 0), heterogeneity:LAMBDA (0 to 1), domains:D (>= 1); "
-        f"got {spec!r}{did_you_mean(name, PARTITIONS)}"
+        f"got {spec!r}{'' if name in PARTITIONS else did_you_mean(name, PARTITIONS)}"
     )
