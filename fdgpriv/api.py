@@ -123,9 +123,9 @@ def run_audit(
     if methods is not None and method != METHOD:
         raise ValueError(f"run_audit: want method or methods, got both: {method!r} and {methods!r}")
     options = Options(
-        methods=_specs(method if methods is None else methods),
-        attacks=_specs(attacks),
-        defenses=_specs(defenses),
+        methods=specs(method if methods is None else methods),
+        attacks=specs(attacks),
+        defenses=specs(defenses),
         seeds=(seeds,) if isinstance(seeds, int) else tuple(seeds),
         **_read({name: arguments[name] for name in kinds(Options) if name not in _PARTS}),
     )
@@ -135,10 +135,10 @@ def run_audit(
         if value:
             raise ValueError(f"{argument}: want out, the folder of the run, with it")
     with TemporaryDirectory() as folder:
-        return _without_folder(audit(options, Path(folder) / "run", progress=progress).results)
+        return without_folder(audit(options, Path(folder) / "run", progress=progress).results)
 
 
-def _without_folder(results: AuditResults) -> AuditResults:
+def without_folder(results: AuditResults) -> AuditResults:
     """The results with copies of their score tables and pictures, which are removed with the results."""
     folder = Path(mkdtemp(prefix="fdgpriv-"))
     copied = AuditResults.of(results, folder)
@@ -268,7 +268,8 @@ def _write_report(name: str, results: Results, out: Path) -> list[Path]:
     return [path]
 
 
-def _specs(parts: str | Role | Sequence[str | Role]) -> tuple[str, ...]:
+def specs(parts: str | Role | Sequence[str | Role]) -> tuple[str, ...]:
+    """The specifications of one or several parts."""
     several = [parts] if isinstance(parts, str | Role) else parts
     return tuple(part if isinstance(part, str) else part.spec() for part in several)
 

@@ -89,6 +89,12 @@ def parser() -> Parser:
     g.add_argument("--artifact", nargs="+", type=Path, metavar="FILE", help="audit these styles; trains nothing")
     g.add_argument("--groups", nargs="+", metavar="A+B", help="number of clients of each domain, in order")
 
+    g = p.add_argument_group("a recorded training")
+    g.add_argument("--recording", type=Path, metavar="DIR", help="audit what fdgpriv.record recorded; trains nothing")
+    g.add_argument(
+        "--federation", type=Path, metavar="FILE", help="Python file: network, clients, public, train, encoder"
+    )
+
     g = p.add_argument_group("execution and output")
     g.add_argument("--engine", metavar="NAME", help=", ".join(ENGINES))
     g.add_argument("--jobs", type=int, metavar="N", help="runs at a time (1), each with the memory of one training")
@@ -143,6 +149,8 @@ def _main(argv: list[str]) -> int:
                 run_folder.check(given["out"], "resume" in given)
         if "artifact" in given:
             return _audit_artifact(given, _command(words))
+        if "recording" in given:
+            return _audit_recording(given, _command(words))
         return _plan(given) if "dry_run" in given else _audit(given, _command(words), config)
     except (ValueError, OSError) as error:
         if isinstance(error, OSError) and error.errno in DISK_FULL:
@@ -190,7 +198,30 @@ def _audit(given: dict[str, Any], command: str, earlier: Path | None) -> int:
     from fdgpriv.api import audit
 
     resume = "resume" in given
-    results, out, unwritten = audit(options, given.get("out"), resume=resume, command=command, earlier=earlier)
+    return _reported(*audit(options, given.get("out"), resume=resume, command=command, earlier=earlier))
+
+
+def _audit_recording(given: dict[str, Any], command: str) -> int:
+    options = _options({name: value for name, value in given.items() if name not in ("recording", "federation")})
+    options.check()
+    if len(options.seeds) > 1:
+        raise BadUsage(f"--seed: want one number with --recording, got {' '.join(map(str, options.seeds))}")
+    from fdgpriv.recorded_audit import audit, configured, given_by
+
+    training = given_by(given["federation"])
+    audited = audit(
+        given["recording"],
+        training,
+        configured(options),
+        given.get("out"),
+        resume="resume" in given,
+        command=command,
+    )
+    return _reported(*audited)
+
+
+def _reported(results: "Results", out: Path, unwritten: Sequence[str]) -> int:
+    """The exit code, after the verdicts, and a line about each thing that failed, were printed."""
     _print(results, out)
     for failure in unwritten:
         _say(f"failed: {failure}")

@@ -31,7 +31,7 @@ from fdgpriv.results.ledger import ledger
 from fdgpriv.results.run import ArtifactRow, ImageCount, Images, Remedy
 from fdgpriv.results.score_tables import RunKey, ScoreTables
 from fdgpriv.threat import ThreatModel, threat
-from fdgpriv.training import Cell, Trained, reloaded, thin, train
+from fdgpriv.training import Cell, Train, Trained, reloaded, thin, train
 from fdgpriv.utils.arithmetic import fixed_arithmetic, whole_precision
 from fdgpriv.utils.console import ProgressLog
 from fdgpriv.utils.failures import Failed, attempt
@@ -82,6 +82,7 @@ class CellRunner:
         out: The output folder.
         progress: Prints progress.
         workers: Number of parallel threads, one core each.
+        train: Trains a cell, or loads its training.
     """
 
     config: AuditConfig
@@ -89,6 +90,7 @@ class CellRunner:
     out: Path
     progress: ProgressLog
     workers: int
+    train: Train = train
 
     def run(self, cells: Sequence[Cell], completed: dict[Cell, CompletedCell]) -> None:
         """Adds the results of each cell to `completed`; of one that Ctrl-C interrupts, those that it has."""
@@ -119,7 +121,7 @@ class CellRunner:
 
     def _run_cell(self, cell: Cell, completed: dict[Cell, CompletedCell]) -> None:
         """Trains and evaluates one cell; its evaluator and simulated artifacts are released at the end."""
-        trained, evaluator = train(self.config, self.dataset, cell, self.out, self.progress, self.workers)
+        trained, evaluator = self.train(self.config, self.dataset, cell, self.out, self.progress, self.workers)
         completed[cell] = self._after_training(cell, trained, evaluator)
         if trained.utility is not None and self.config.attacks:
             with much_freed_returned():
@@ -266,10 +268,13 @@ def _images(population: Population) -> Images:
 
 
 def _readable(attack: Attack, adversary: ThreatModel, evaluator: Evaluator) -> Sequence[str]:
-    """The kinds of artifact that this adversary reads; if there are none, one for which the reason is reported."""
+    """The kinds of artifact that this adversary reads, and those that crossed but cannot be evaluated; if there are none, one
+    for which the reason is reported.
+    """
     shared = [kind for kind in attack.kinds() if kind in evaluator.artifact_series]
     readable = [kind for kind in shared if evaluator.artifact_series[kind].refused(adversary) is None]
-    return readable or shared[:1] or attack.kinds()[:1]
+    not_evaluated = [kind for kind in attack.kinds() if kind in evaluator.method.disclosure().not_evaluated]
+    return (readable or shared[:1]) + not_evaluated or attack.kinds()[:1]
 
 
 def _scheduled(evaluations: Sequence[AttackEvaluation]) -> list[AttackEvaluation]:

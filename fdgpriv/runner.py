@@ -28,7 +28,7 @@ from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.results.finding import DatasetNote, Results, Timing
 from fdgpriv.results.run import Claim, Run, RunFigure
 from fdgpriv.results.score_tables import ScoreTables
-from fdgpriv.training import Cell, trained_file
+from fdgpriv.training import Cell, Train, train, trained_file
 from fdgpriv.utils.console import ProgressLog
 from fdgpriv.utils.environment import environment, usable_cores
 from fdgpriv.utils.failures import Failed, attempt
@@ -50,6 +50,7 @@ class Runner:
         out: The output folder.
         progress: Prints progress.
         workers: Number of parallel threads, one core each.
+        train: Trains a cell, or loads its training.
     """
 
     config: AuditConfig
@@ -57,11 +58,12 @@ class Runner:
     out: Path
     progress: ProgressLog
     workers: int = field(default_factory=lambda: min(4, usable_cores()))
+    train: Train = train
     _start: float = field(default_factory=perf_counter, init=False)
 
     @property
     def _cell_runner(self) -> CellRunner:
-        return CellRunner(self.config, self.dataset, self.out, self.progress, self.workers)
+        return CellRunner(self.config, self.dataset, self.out, self.progress, self.workers, self.train)
 
     def cells(self) -> list[Cell]:
         """All runs, in order."""
@@ -210,7 +212,7 @@ class Runner:
 
     def _codec_figure(self) -> tuple[RunFigure, ...]:
         path = Path("figures") / "style_encoder.png"
-        if self.dataset.image_size % 4:
+        if self.dataset.image_size % 4 or not all(map(len, self.dataset.domains)):
             return ()
         codec = photo_codec() if self.config.photographs else digits_codec()
         with torch.no_grad():

@@ -9,7 +9,7 @@ import hashlib
 import json
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
@@ -87,6 +87,10 @@ class Trained(Entry):
     wire_s: Amount
     log: dict[str, float] = Field(default_factory=dict)
     files: dict[str, str] = Field(default_factory=dict)
+
+
+Train = Callable[[AuditConfig, Dataset, Cell, Path, ProgressLog, int], tuple[Trained, Evaluator]]
+"""See `train`."""
 
 
 def trained_file(out: Path, cell: Cell) -> Path:
@@ -171,7 +175,7 @@ def train(
         if method.rounds not in evaluated:  # the final model was not sent to clients
             evaluated[method.rounds] = personal or final
             log.write(method.rounds, figures(evaluated[method.rounds]))
-        rounds = tuple(_round(round, evaluation) for round, evaluation in sorted(evaluated.items()))
+        rounds = tuple(round_utility(round, evaluation) for round, evaluation in sorted(evaluated.items()))
         trained = Trained(
             utility=final.model_copy(update={"rounds": rounds, "personal": personal, **chosen(evaluated)}),
             train_s=checkpoints.train_s,
@@ -307,7 +311,8 @@ def _described(
 _TRAINED = TypeAdapter(Trained)
 
 
-def _round(round: int, found: Utility | PersonalUtility) -> RoundUtility:
-    return RoundUtility(
-        round=round, source_accuracy=found.source_accuracy.value, target_accuracy=found.target_accuracy.value
-    )
+def round_utility(round: int, evaluation: Utility | PersonalUtility) -> RoundUtility:
+    """The accuracies of the model after `round` rounds."""
+    source, target = evaluation.source_accuracy, evaluation.target_accuracy
+    reason = source.reason or target.reason
+    return RoundUtility(round=round, source_accuracy=source.value, target_accuracy=target.value, reason=reason)

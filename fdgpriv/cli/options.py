@@ -229,6 +229,7 @@ def _digits(given: Mapping[str, Any]) -> bool:
 
 
 _OF_ARTIFACTS = {"artifact", "groups", "seeds", "out"}
+_OF_EVALUATION = {"attacks", "threats", "preset", "seeds", "units_per_domain", "figures", "out", "resume"}
 OPTIONS = {  # by the name of the parsed value
     "methods": "--method",
     "dataset": "--dataset",
@@ -257,6 +258,8 @@ OPTIONS = {  # by the name of the parsed value
     "keep": "--keep",
     "artifact": "--artifact",
     "groups": "--groups",
+    "recording": "--recording",
+    "federation": "--federation",
     "out": "--out",
     "resume": "--resume",
     "config": "--config",
@@ -273,6 +276,13 @@ WITHOUT_EFFECT = (
         "has no effect with --artifact, which trains nothing and runs the attacks that need neither model nor images",
     ),
     Rule({"groups"}, lambda given: "artifact" not in given, "want --artifact with it"),
+    Rule(
+        OPTIONS.keys() - {"recording", "federation"} - _OF_EVALUATION,
+        lambda given: "recording" in given,
+        "has no effect with --recording, whose training is over",
+    ),
+    Rule({"recording"}, lambda given: "federation" not in given, "want --federation with it, a Python file"),
+    Rule({"federation"}, lambda given: "recording" not in given, "want --recording with it"),
     Rule({"data_root"}, _digits, "has no effect: digits is built in; want --dataset with it"),
     Rule(
         {"image_size"},

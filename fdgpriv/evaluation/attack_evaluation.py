@@ -239,6 +239,8 @@ class AttackEvaluation:
     def refusal(self) -> str | None:
         """Why the attack is not evaluated here, in one sentence."""
         evaluator, attack, threat, series = self.trials.evaluator, self.trials.attack, self.trials.threat, self._series
+        if (not_evaluated := evaluator.method.disclosure().not_evaluated.get(self.kind)) is not None:
+            return not_evaluated
         if series is None:
             kinds = " and no ".join(kind.replace("_", " ") for kind in attack.kinds())
             return f"{evaluator.method.name()} shares no {kinds}"

@@ -109,6 +109,7 @@ class Disclosure:
         sent_as: By kind, the ledger's name for artifacts that the server sends to clients, if not the kind.
         weights: Of clients in the averages that the server takes; None if it takes none, or that is not stated.
         interpolation: Computes the style that the server broadcasts from its clients' styles; None if there is none.
+        not_evaluated: By name of a series of artifacts that cannot be evaluated although they crossed, the reason.
     """
 
     method: str
@@ -125,6 +126,7 @@ class Disclosure:
     sent_as: Mapping[str, str] = field(default_factory=dict)
     weights: Weights | None = None
     interpolation: Callable[[Sequence[StyleStatistics]], InterpolationStyle] | None = None
+    not_evaluated: Mapping[str, str] = field(default_factory=dict)
 
     def releases(self, kind: str) -> int:
         """Maximum number of releases of this kind per client and run; per image for kinds of single images."""

@@ -116,4 +116,6 @@ def figures(evaluation: Utility | PersonalUtility) -> dict[str, float]:
 
 def accuracies(evaluation: Utility | PersonalUtility) -> str:
     """The accuracies as text, for progress lines."""
-    return f"source {evaluation.source_accuracy.value:.3f}, target {evaluation.target_accuracy.value:.3f}"
+    figures = {"source": evaluation.source_accuracy, "target": evaluation.target_accuracy}
+    texts = [f"{name} {'unknown' if f.value is None else f'{f.value:.3f}'}" for name, f in figures.items()]
+    return ", ".join(texts)

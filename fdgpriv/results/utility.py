@@ -46,6 +46,8 @@ def utility(model: nn.Module, population: Population, own_statistics: bool = Fal
     clients, target = population.clients.values(), population.target
 
     def evaluated(images: Tensor, like: Tensor | None) -> Tensor:
+        if not len(images):
+            return torch.zeros(0, 1)
         adapted = model if like is None else with_fresh_statistics(model, like, BATCH)
         return _finite_logits(adapted, images, "the global model")
 
@@ -121,7 +123,17 @@ def accuracy(logits: Tensor, labels: Tensor) -> Measured:
     return _share(logits.argmax(1) == labels)
 
 
+def no_utility(reason: str) -> Utility:
+    """The utility of a training without a model."""
+    figures = [
+        Measured(value=None, direction=direction, reason=reason) for direction in ("higher_better", "lower_better")
+    ]
+    return Utility(source_accuracy=figures[0], target_accuracy=figures[0], calibration_error=figures[1])
+
+
 def _share(correct: Tensor) -> Measured:
+    if not len(correct):
+        return Measured(value=None, n=0, direction="higher_better", reason="no images")
     share = clopper_pearson(int(correct.sum()), len(correct))
     assert share.lower is not None
     assert share.upper is not None

@@ -43,7 +43,8 @@ def recorded_series(run: RecordedRun) -> Mapping[str, ArtifactSeries[Simulator]]
         statistics_series(run),
         validation_series(run),
     )
-    recorded = [series for series in series_or_none if series is not None]
+    not_evaluated = run.method.disclosure().not_evaluated
+    recorded = [series for series in series_or_none if series is not None and series.called not in not_evaluated]
     if run.defense.anonymous:  # nobody knows which artifacts of several rounds are one client's
         recorded = [replace(series, history=()) for series in recorded]
     return {series.called: _as_shared(series, run.defense, run.population) for series in recorded}

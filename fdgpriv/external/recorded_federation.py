@@ -1,0 +1,432 @@
+"""Makes a recording and what its user gives of the training into a trained federation that an evaluator can attack."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fdgpriv.artifacts.artifact import SERVER, Artifact
+from fdgpriv.artifacts.parameters import STATISTICS, ClassifierHead, ModelState, ModelUpdate, TensorState
+from fdgpriv.artifacts.statistics import ValidationMetrics
+from fdgpriv.artifacts.style import StyleStatistics
+from fdgpriv.data.pixels import as_images
+from fdgpriv.external.recorded_method import Features, Network, RecordedMethod, Train, UserTraining
+from fdgpriv.external.recorded_population import GivenFederation, given_federation, recorded_population
+from fdgpriv.external.recorded_styles import MAX_DEVIATION, Encoder, StyleComputation, style_computation
+from fdgpriv.federation.averaging import average
+from fdgpriv.federation.disclosure import Disclosure, StyleSource
+from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.partition import Population
+from fdgpriv.federation.reserve import ENOUGH
+from fdgpriv.federation.transcript import Record, Transcript
+from fdgpriv.federation.weights import Weights
+from fdgpriv.models.copied import copied
+from fdgpriv.registry import importing
+from fdgpriv.simulation.shared_model import GLOBAL_MODEL
+from fdgpriv.utils.failures import one_line
+from fdgpriv.utils.global_rng import global_draws
+
+_MODELS = (ModelState.kind, ModelUpdate.kind)
+_STYLE_CLIENTS = 3  # clients whose styles are recomputed to find out how styles were computed
+_MEAN_TOLERANCE = 1e-3  # of a sent model from the mean of the uploads, relative to what training changed
+
+
+@dataclass(frozen=True, eq=False)
+class GivenTraining:
+    """What the user gives besides the recording.
+
+    Attributes:
+        network: Builds the network whose state dict was sent, or is one.
+        clients, public: As of `given_federation`.
+        train: ``train(model, images, labels, round, rng)``, by which a client trains `model` in place; None if it is not
+            given.
+        encoder: Of a model, the encoder of styles; or the name of the layer whose output it is; None to find it.
+        normalize: Images in [0, 1] to what the network takes; None for the images as they are.
+        image_size: Side of the images of folders.
+    """
+
+    network: Callable[[], nn.Module] | nn.Module
+    clients: Mapping[str, Any]
+    public: Mapping[str, Any] = field(default_factory=dict)
+    train: Train | None = None
+    encoder: Encoder | None = None
+    normalize: Features | None = None
+    image_size: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedFederation:
+    """A recorded training, in the parts of which an evaluator is made.
+
+    Attributes:
+        population: Its clients' images, public images and shadow clients.
+        method, federation: What is known of the training.
+        transcript: What crossed the wire.
+        final: The model after the last round; None if no model was recorded.
+        notes: What was found out, or left out, in sentences.
+    """
+
+    population: Population
+    method: RecordedMethod
+    federation: Federation
+    transcript: Transcript
+    final: nn.Module | None
+    notes: tuple[str, ...]
+
+
+def recorded_federation(folder: Path, given: GivenTraining, seed: int, enough: int = ENOUGH) -> RecordedFederation:
+    """The federation recorded in this folder.
+
+    Args:
+        folder: Of the recording.
+        given: What the user gives besides.
+        seed: Of the evaluation.
+        enough: Clients and shadow clients of each domain to aim at.
+
+    Raises:
+        ValueError: The recording is damaged, of another network or of other clients, or what is given is invalid.
+    """
+    transcript = Transcript.load(folder)
+    images = given_federation(given.clients, given.public, given.image_size)
+    notes = _without_cut_round(transcript)
+    _check_clients(transcript, images)
+    _check_records(transcript)
+    network, classes = _network(given, images, transcript)
+    population = recorded_population(images, classes, seed, enough)
+    _fill_in_samples(transcript, population)
+    rounds = 1 + max(record.round for record in transcript.records)
+    closed = dict(_without_training(transcript, given.train, network))
+    weights, sentence = _weights(transcript, population)
+    notes += sentence
+    styles: StyleSource = StyleSource()
+    computed = _styles(transcript, population, network, given.encoder)
+    if isinstance(computed, str):
+        closed[StyleStatistics.kind] = computed
+    elif computed is not None:
+        styles = computed.source
+        _with_rule(transcript, computed)
+        notes.append(computed.sentence())
+    largest = max(len(data) for data in population.clients.values())
+    training = None if given.train is None else UserTraining(given.train, network, images.image_size, largest)
+    uploaded = [record for record in transcript.records if record.receiver == SERVER]
+    disclosure = Disclosure(
+        RecordedMethod.name(),
+        rounds,
+        uploads=tuple(dict.fromkeys(record.kind for record in uploaded)),
+        individual=tuple(dict.fromkeys(record.kind for record in uploaded)),
+        styles=styles,
+        training=training,
+        participants=max((len(senders) for senders in _senders(uploaded).values()), default=None),
+        weights=weights,
+        not_evaluated=closed,
+    )
+    method = RecordedMethod(network, disclosure, rounds)
+
+    def no_backbone(rng: torch.Generator) -> Any:
+        raise NotImplementedError("a recorded training has the user's own network")
+
+    federation = Federation(tuple(population.clients), classes, images.image_size, no_backbone, seed)
+    final = _final_model(transcript, network, population, weights)
+    return RecordedFederation(population, method, federation, transcript, final, tuple(notes))
+
+
+def _without_cut_round(transcript: Transcript) -> list[str]:
+    """Leaves out the last round of a recording that was not closed, unless as many clients answered as in earlier rounds."""
+    if transcript.closed or not transcript.records:
+        return []
+    answered: dict[int, set[str]] = {}
+    for record in transcript.records:
+        if record.receiver == SERVER:
+            answered.setdefault(record.round, set()).add(record.sender)
+    last = max(record.round for record in transcript.records)
+    in_last = answered.get(last, set())
+    asked = {record.receiver for record in transcript.records if record.round == last and record.sender == SERVER}
+    usual = max(len(asked), *(len(senders) for senders in answered.values()), 0)
+    if asked <= in_last and len(in_last) == usual:
+        return ["The recording was not closed: its training was ended from outside, after a round."]
+    kept = [i for i, record in enumerate(transcript.records) if record.round < last]
+    transcript.kept = {new: transcript.kept[old] for new, old in enumerate(kept) if old in transcript.kept}
+    transcript.records = [transcript.records[i] for i in kept]
+    return [
+        f"The recording ends in the middle of round {last}, in which {len(in_last)} of {usual} clients had answered: that "
+        "round is left out."
+    ]
+
+
+def _check_clients(transcript: Transcript, images: GivenFederation) -> None:
+    """Raises ValueError if nothing was recorded, or clients have no images."""
+    recorded = dict.fromkeys(
+        name for record in transcript.records for name in (record.sender, record.receiver) if name != SERVER
+    )
+    if not recorded:
+        raise ValueError("want a recording with at least one complete round, got none")
+    if missing := [name for name in recorded if name not in images.clients]:
+        raise ValueError(
+            f"clients: want the images of every recorded client ({', '.join(recorded)}), got none of {missing[0]}"
+        )
+    if idle := [name for name in images.clients if name not in recorded]:
+        raise ValueError(f"clients: want recorded clients ({', '.join(recorded)}), got also {idle[0]}")
+
+
+def _check_records(transcript: Transcript) -> None:
+    """Raises ValueError if values are not finite, or a client sent a kind twice in one round."""
+    sent = set[tuple[str, int, str]]()
+    checked = set[int]()
+    for index, record in enumerate(transcript.records):
+        artifact = transcript.kept[index]
+        if id(artifact) not in checked and (name := artifact.not_finite()) is not None:
+            raise ValueError(
+                f"{record.sender} sent a {record.kind} in round {record.round} whose {name} holds NaN or an infinity: "
+                "want a training that did not diverge"
+            )
+        checked.add(id(artifact))
+        key = (record.sender, record.round, record.kind)
+        if record.receiver == SERVER and key in sent:
+            raise ValueError(f"want one {record.kind} from {record.sender} in round {record.round}, got two")
+        sent.add(key)
+
+
+def _network(given: GivenTraining, images: GivenFederation, transcript: Transcript) -> tuple[Network, int]:
+    """The network in its first recorded state, and the number of its outputs.
+
+    Raises:
+        ValueError: It cannot be built or computed on the images, or the recording is of another one.
+    """
+    with importing("network"), global_draws():
+        built = given.network if isinstance(given.network, nn.Module) else given.network()
+    if not isinstance(built, nn.Module):
+        raise ValueError(f"network: want an nn.Module, or what builds one, got {type(built).__name__}")
+    models = [(r, a) for r, a in zip(transcript.records, transcript.kept.values(), strict=True) if r.kind in _MODELS]
+    for record, artifact in models:
+        _check_network(artifact, built, f"the {record.kind} of {record.sender} in round {record.round}")
+    if isinstance(given.encoder, str) and given.encoder not in dict(built.named_modules()):
+        names = ", ".join(name for name, _ in built.named_modules() if name)
+        raise ValueError(f"encoder: want a layer of the network ({names[:200]}), got {given.encoder!r}")
+    first = next((a for r, a in models if r.sender == SERVER and isinstance(a, ModelState)), None)
+    if first is not None:
+        built = copied(built)
+        first.load_into(built)
+    network = Network(built, _adapting(given.normalize, images.channels))
+    probe = as_images(next(iter(images.clients.values())).pixels[:2])
+    try:
+        with torch.no_grad():
+            logits = network.new()(probe)
+    except Exception as error:
+        shape = (images.channels, *probe.shape[2:])
+        raise ValueError(f"network: want one that takes images {shape}, got {one_line(error)}") from error
+    if not isinstance(logits, Tensor) or logits.ndim != 2:
+        output = str(tuple(logits.shape)) if isinstance(logits, Tensor) else type(logits).__name__
+        raise ValueError(f"network: want logits (N, K), got {output}")
+    return network, logits.shape[1]
+
+
+def _adapting(normalize: Features | None, channels: int) -> Features | None:
+    """The conversion of images in three channels to what the network takes; None for none."""
+    if channels == 3:
+        return normalize
+    return lambda images: images[:, :1] if normalize is None else normalize(images[:, :1])
+
+
+def _check_network(artifact: Artifact, network: nn.Module, whose: str) -> None:
+    """Raises ValueError if a recorded tensor is not one of the network's."""
+    expected = network.state_dict()
+    for name, tensor in artifact.tensors().items():
+        if name not in expected:
+            raise ValueError(f"network: want that of the recording, got one without {name}, which is in {whose}")
+        if tensor.shape != expected[name].shape:
+            raise ValueError(
+                f"network: want that of the recording, got one whose {name} is {tuple(expected[name].shape)}; in {whose} "
+                f"it is {tuple(tensor.shape)}"
+            )
+
+
+def _fill_in_samples(transcript: Transcript, population: Population) -> None:
+    """Sets in every record how many samples and clients are behind the artifact, which a recorder does not know."""
+    shared: dict[str, dict[str, bool]] = {}
+    for index, record in enumerate(transcript.records):
+        if record.receiver == SERVER:
+            kind = ModelState.kind if isinstance(transcript.kept[index], TensorState) else record.kind
+            shared.setdefault(kind, {})[record.sender] = True
+        behind = shared.get(transcript.kept[index].aggregated_from, {}) if record.origin == SERVER else [record.origin]
+        samples = sum(len(population.clients[client]) for client in behind)
+        transcript.records[index] = replace(record, samples=samples, clients=len(behind))
+
+
+def _senders(records: Sequence[Record]) -> dict[int, set[str]]:
+    """By round, the clients that sent a model or an update."""
+    senders: dict[int, set[str]] = {}
+    for record in records:
+        if record.kind in _MODELS:
+            senders.setdefault(record.round, set()).add(record.sender)
+    return senders
+
+
+def _without_training(transcript: Transcript, train: Train | None, network: Network) -> Iterator[tuple[str, str]]:
+    """By name of a series that cannot be evaluated, the reason."""
+    kinds = {record.kind for record in transcript.records}
+    shared = [kind for kind in _MODELS if kind in kinds]
+    if ValidationMetrics.kind in kinds:
+        yield ValidationMetrics.kind, "the images that a client held out for its accuracy are not known"
+    if ClassifierHead.kind in kinds:
+        yield ClassifierHead.kind, "a head alone is not simulated: record the model that it is a part of, with model="
+    sent = any(record.kind == ModelState.kind and record.sender == SERVER for record in transcript.records)
+    for kind in [*shared, *([GLOBAL_MODEL] if sent else [])]:
+        if train is None:
+            yield kind, "what a client would share is simulated by its training: pass train=... to open it"
+        elif (reason := _unusable_models(transcript, network)) is not None:
+            yield kind, reason
+
+
+def _unusable_models(transcript: Transcript, network: Network) -> str | None:
+    """Why clients' models and updates cannot be simulated although their training is given; None if they can."""
+    parameters = {name for name, _ in network.new().named_parameters()}
+    uploads = [(r, a) for r, a in _models(transcript) if r.receiver == SERVER]
+    if not uploads:
+        return "no model or update of a client was recorded: record them with wire.up(client, round, model=...)"
+    if {r.kind for r, _ in uploads} == set(_MODELS):
+        return "clients sent both models and updates"
+    for record, artifact in uploads:
+        received = transcript.models_sent(record.round).get(record.sender)
+        if received is None:
+            return (
+                f"the model that {record.sender} received in round {record.round} was not recorded: record it with "
+                "wire.down(client, round, model=...)"
+            )
+        names, received_names = set(artifact.tensors()), set(received.state)
+        if missing := sorted((parameters - names) | (parameters - received_names)):
+            return f"clients share a part of the network, without {missing[0]}, and parts are not simulated"
+        if unknown := sorted(names - received_names):
+            return f"clients share {unknown[0]}, which the model that they received does not have"
+    linear = [module for module in network.new().modules() if isinstance(module, nn.Linear)]
+    if not linear:
+        return "the network has no linear layer, which attacks on models read the labels from"
+    return None
+
+
+def _models(transcript: Transcript) -> list[tuple[Record, Artifact]]:
+    return [(record, transcript.kept[i]) for i, record in enumerate(transcript.records) if record.kind in _MODELS]
+
+
+def _weights(transcript: Transcript, population: Population) -> tuple[Weights | None, list[str]]:
+    """How the recorded server weighs its clients, by which mean of a round's models gives the next one; and a sentence.
+
+    None where it sent no model, or another than either mean.
+    """
+    choices: tuple[Weights, ...] = ("uniform", "samples")
+    deviations: dict[Weights, list[float]] = {weights: [] for weights in choices}
+    for round in sorted(_senders([r for r in transcript.records if r.receiver == SERVER])):
+        received, sent = transcript.model_sent(round), transcript.model_sent(round + 1)
+        if received is None or sent is None:
+            continue
+        for weights in choices:
+            mean = _mean_model(transcript, round, received, population, weights)
+            change = _distance(sent.state, received.state)
+            deviations[weights].append(_distance(mean, sent.state) / max(change, 1e-12))
+    if not deviations["uniform"]:
+        return None, []
+    largest = {weights: max(of_rounds) for weights, of_rounds in deviations.items()}
+    best = min(choices, key=lambda weights: largest[weights])
+    if largest[best] > _MEAN_TOLERANCE:
+        return None, [
+            f"The server's models are not the mean of its clients': they differ from it by {largest[best]:.2g} of a round's "
+            "change. Where an adversary simulates whole federations, it averages."
+        ]
+    return best, [
+        f"The server's models are the mean of its clients', {'by samples' if best == 'samples' else 'unweighted'}."
+    ]
+
+
+def _mean_model(
+    transcript: Transcript, round: int, received: ModelState, population: Population, weights: Weights
+) -> dict[str, Tensor]:
+    """The mean of the models that clients sent in this round."""
+    states, sizes = [], []
+    for record, artifact in _models(transcript):
+        if record.receiver == SERVER and record.round == round:
+            tensors = artifact.tensors()
+            is_update = isinstance(artifact, ModelUpdate)
+            names = [name for name in received.state if name in tensors]
+            states.append({n: received.state[n] - tensors[n] if is_update else tensors[n] for n in names})
+            sizes.append(float(len(population.clients[record.sender])))
+    return average(states, sizes if weights == "samples" else None)
+
+
+def _distance(state: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float:
+    """Euclidean distance of two states over their common tensors of floats, but for BatchNorm statistics."""
+    names = [
+        name
+        for name, tensor in state.items()
+        if name in other and tensor.is_floating_point() and name.rpartition(".")[2] not in STATISTICS
+    ]
+    return math.sqrt(sum(float((state[name].double() - other[name].double()).square().sum()) for name in names))
+
+
+def _styles(
+    transcript: Transcript, population: Population, network: Network, encoder: Encoder | None
+) -> StyleComputation | str | None:
+    """How styles were computed; or why that is not known; None where none were shared."""
+    styles = [a for r, a in transcript.of_kind(StyleStatistics.kind) if r.receiver == SERVER]
+    last = max((style.round for style in styles if style is not None), default=-1)
+    shared = [style for style in styles if isinstance(style, StyleStatistics) and style.round == last]
+    if not shared:
+        return None
+    frozen = not any(record.kind == ModelState.kind and record.sender == SERVER for record in transcript.records)
+    if frozen and encoder is None:
+        return (
+            "the model that styles were computed under was not recorded: record it with wire.down, or pass encoder=..."
+        )
+    sent = transcript.model_sent(last)
+    if not frozen and sent is None:
+        return f"no model was recorded, or several, that clients received in round {last}, in which they shared styles"
+    model = network.new()
+    if sent is not None:
+        sent.load_into(model)
+    cases = [(style, population.clients[style.client].images, model.eval()) for style in shared[:_STYLE_CLIENTS]]
+    try:
+        computed = style_computation(encoder, network, cases, frozen)
+    except Exception as error:
+        raise ValueError(f"encoder: want one that takes the clients' images, got {one_line(error)}") from error
+    if computed is None:
+        return (
+            f"{'no layer' if encoder is None else 'not the encoder'} has an output (N, {len(shared[0].mean)}, h, w), as the "
+            "recorded styles have so many channels: pass encoder=... to open it"
+        )
+    if computed.deviation > MAX_DEVIATION:
+        return (
+            f"styles that are recomputed at {computed.layer} differ from the recorded ones by {computed.deviation:.2g} of "
+            "these, so that none can be simulated: pass encoder=..., or the images as the clients had them, to open it"
+        )
+    return computed
+
+
+def _with_rule(transcript: Transcript, computed: StyleComputation) -> None:
+    """Sets the layer and the rule of all recorded styles."""
+    changed: dict[int, Artifact] = {}
+    for index, record in enumerate(transcript.records):
+        artifact = transcript.kept[index]
+        if isinstance(artifact, StyleStatistics):
+            style = changed.setdefault(id(artifact), replace(artifact, at=computed.layer, rule=computed.rule))
+            transcript.kept[index] = style
+            transcript.records[index] = replace(record, layer=computed.layer)
+
+
+def _final_model(
+    transcript: Transcript, network: Network, population: Population, weights: Weights | None
+) -> nn.Module | None:
+    """The model after the last round: the mean of the last uploads, or the last one sent where it is no mean."""
+    sent = [record.round for record in transcript.records if record.kind == ModelState.kind and record.sender == SERVER]
+    if not sent:
+        return None
+    last = max(sent)
+    received = next(iter(transcript.models_sent(last).values()))
+    model = network.new()
+    received.load_into(model)
+    uploads = _senders([r for r in transcript.records if r.receiver == SERVER])
+    if last in uploads:
+        mean = _mean_model(transcript, last, received, population, weights or "uniform")
+        model.load_state_dict(mean, strict=False)
+    return model

@@ -1,0 +1,253 @@
+"""Audits a training that somebody else recorded: `audit_recording` for scripts, `audit` for the command line."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from torch import nn
+
+from fdgpriv.api import Audited, specs, without_folder, write
+from fdgpriv.attack import Attack
+from fdgpriv.audit_results import AuditResults
+from fdgpriv.cli.options import Options
+from fdgpriv.config import AuditConfig
+from fdgpriv.data.dataset import Dataset
+from fdgpriv.evaluation.evaluator import Evaluator
+from fdgpriv.external.recorded_federation import GivenTraining, RecordedFederation, recorded_federation
+from fdgpriv.external.recorded_method import Features, RecordedMethod, Train
+from fdgpriv.external.recorded_population import DATASET
+from fdgpriv.external.recorded_styles import Encoder
+from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.partition import Population
+from fdgpriv.federation.reserve import ENOUGH, FEW
+from fdgpriv.federation.setup import Federated
+from fdgpriv.federation.transcript import MANIFEST
+from fdgpriv.method import Method
+from fdgpriv.registry import importing
+from fdgpriv.results.finding import Results
+from fdgpriv.results.round_log import NoLog
+from fdgpriv.results.rounds import RoundEvaluation
+from fdgpriv.results.selection import chosen
+from fdgpriv.results.utility import no_utility, utility
+from fdgpriv.results.utility_finding import PersonalUtility, Utility
+from fdgpriv.runner import Runner
+from fdgpriv.training import Cell, PreparedCell, Trained, round_utility
+from fdgpriv.utils import run_folder
+from fdgpriv.utils.arithmetic import fixed_arithmetic
+from fdgpriv.utils.checksum import digest
+from fdgpriv.utils.console import ProgressLog
+from fdgpriv.utils.failures import refused
+from fdgpriv.utils.file_names import check_files, slug
+from fdgpriv.utils.memory import reuse_freed
+
+_EVALUATED = (
+    "attacks",
+    "threats",
+    "preset",
+    "seeds",
+    "units_per_domain",
+    "figures",
+)  # options that are not about the training
+_WANTED = ("network", "clients")  # names that a federation's file defines
+_OPTIONAL = ("public", "train", "encoder", "normalize", "image_size")
+
+
+@dataclass(frozen=True)
+class RecordedConfig(AuditConfig):
+    """The configuration of an audit whose one training is recorded.
+
+    Attributes:
+        recorded: The training; None while options are checked.
+        sha256: Of the recording's manifest, which has the checksums of all tensors.
+    """
+
+    recorded: RecordedFederation | None = field(default=None, compare=False, repr=False)
+    sha256: str = ""
+
+    @property
+    def training(self) -> RecordedFederation:
+        """The recorded training."""
+        assert self.recorded is not None
+        return self.recorded
+
+    def check(self) -> None:
+        """As of `Options`, but for the method and the dataset, which are the user's."""
+        Options(**{name: getattr(self, name) for name in _EVALUATED}).check()
+
+    def method(self, spec: str) -> Method:
+        return self.training.method
+
+    def populate(self, dataset: Dataset, spec: str, target: str, seed: int) -> Population:
+        return self.training.population
+
+    def federation(self, dataset: Dataset, clients: Sequence[str], seed: int, spec: str | None = None) -> Federation:
+        return self.training.federation
+
+    def network(self, spec: str, domains: int) -> tuple[str, str]:
+        return "the user's", "as recorded"
+
+    def setup(self, spec: str, domains: int) -> Federated:
+        federation = self.training.federation
+        return Federated(len(federation.clients), "given", "the user's", federation.image_size, federation.held_out)
+
+    def as_config(self, domains: int) -> dict[str, Any]:
+        return {**super().as_config(domains), "recording": self.sha256}
+
+
+def audit_recording(
+    folder: Path | str,
+    *,
+    network: Callable[[], nn.Module] | nn.Module,
+    clients: Mapping[str, Any],
+    public: Mapping[str, Any] | None = None,
+    train: Train | None = None,
+    encoder: Encoder | None = None,
+    normalize: Features | None = None,
+    image_size: int | None = None,
+    attacks: str | Attack | Sequence[str | Attack] = "all",
+    threats: Sequence[str] = (),
+    preset: str = "default",
+    seed: int = 0,
+    out: Path | str | None = None,
+    resume: bool = False,
+    progress: bool = False,
+) -> AuditResults:
+    """Attacks the artifacts of a training that `fdgpriv.record` recorded, and evaluates the leaks as `run_audit` does.
+
+    What is not given, or was not recorded, costs the questions that need it: each says why, and what would open it.
+
+    Args:
+        folder: Of the recording.
+        network: Builds the network whose state dict was sent, or is one. It returns logits (N, K).
+        clients: By name, its training images with labels, and its domain if it is known: ``(images, labels, domain)`` with
+            images (N, 3, S, S) or (N, 1, S, S), uint8 or in [0, 1], as tensors or arrays, or ``(source, domain)`` with a
+            folder of class folders, or a dataset of torch or of Hugging Face. Only the evaluator uses them.
+        public: By domain, images that adversaries may hold, in the same forms without the domain; of one domain that no
+            client has, for third parties and for the accuracy.
+        train: ``train(model, images, labels, round, rng)`` trains `model` in place as a client does in this round, with
+            images as the network takes them; random draws should come from `rng`. Without it no client can be simulated
+            that shares models.
+        encoder: Of a model, the function or module whose output (N, C, h, w) styles are of; or the name of a layer. Without
+            it, the layer is found that gives the recorded styles.
+        normalize: What the network is fed with, of images in [0, 1]; None for these.
+        image_size: Side of the images of folders, in pixels.
+        attacks, threats, preset: As of `run_audit`.
+        seed: Of the evaluation.
+        out: A new folder for scores, figures and reports; None to store nothing.
+        resume: Continue the audit in `out`.
+        progress: Print progress on stderr.
+
+    Raises:
+        ValueError: The recording is damaged, of another network or of other clients, or an argument is invalid.
+    """
+    given = GivenTraining(network, clients, public or {}, train, encoder, normalize, image_size)
+    options = Options(attacks=specs(attacks), threats=tuple(threats), preset=preset, seeds=(seed,))
+    config = configured(options)
+    if out is not None:
+        return audit(Path(folder), given, config, Path(out), resume=resume, progress=progress).results
+    if resume:
+        raise ValueError("resume: want out, the folder to continue in")
+    with TemporaryDirectory() as temporary:
+        return without_folder(audit(Path(folder), given, config, Path(temporary) / "run", progress=progress).results)
+
+
+def configured(options: Options) -> RecordedConfig:
+    """The configuration with what these options say of attacks."""
+    evaluated = {name: getattr(options, name) for name in _EVALUATED}
+    return RecordedConfig(methods=(RecordedMethod.name(),), dataset=DATASET, device="cpu", **evaluated)
+
+
+@fixed_arithmetic()
+def audit(
+    folder: Path,
+    given: GivenTraining,
+    config: RecordedConfig,
+    out: Path | None,
+    *,
+    resume: bool = False,
+    command: str | None = None,
+    progress: bool = True,
+) -> Audited:
+    """Audits the recording in a folder and writes the reports; arguments as of `fdgpriv.api.audit`."""
+    config.check()
+    reuse_freed()
+    enough = config.units_per_domain or (FEW if config.preset == "quick" else ENOUGH)
+    with ProgressLog(quiet=not progress) as log:
+        recorded = recorded_federation(folder, given, config.seeds[0], enough)
+        dataset = recorded.population.dataset
+        filled_in = replace(
+            config, recorded=recorded, targets=(recorded.population.target.name,), sha256=digest(folder / MANIFEST)
+        )
+        with refused("an option or a part cannot be used"):
+            checked = filled_in.checked()
+        out = run_folder.free(f"recording-{slug(folder.resolve().name)}") if out is None else out
+        runner = Runner(checked, dataset, out, log, train=load_recorded)
+        check_files(out, runner.files())
+        for attack in checked.attacks:
+            checked.attack(attack).check(dataset.image_size)
+        settings = run_folder.settings(checked.as_config(len(recorded.population.sources)), dataset.sha256)
+        with run_folder.resumed(out, settings) if resume else run_folder.new(out, settings):
+            for note in recorded.notes:
+                log.say(note)
+            results = AuditResults.of(_with_notes(runner.run(command), recorded.notes), out)
+            paths, unwritten = write(results, out, checked.figures)
+        log.say(f"wrote {', '.join(str(path) for path in paths)}")
+    return Audited(results, out, unwritten)
+
+
+def load_recorded(
+    config: AuditConfig, dataset: Dataset, cell: Cell, out: Path, progress: ProgressLog, workers: int
+) -> tuple[Trained, Evaluator]:
+    """The recorded training in place of one that is run now (see `fdgpriv.training.train`)."""
+    assert isinstance(config, RecordedConfig)
+    recorded = config.training
+    rounds = {} if recorded.final is None else _evaluated(recorded, cell, progress)
+    final = (
+        no_utility("no model was recorded") if recorded.final is None else utility(recorded.final, recorded.population)
+    )
+    of_rounds = tuple(round_utility(round, evaluation) for round, evaluation in sorted(rounds.items()))
+    trained = Trained(utility=final.model_copy(update={"rounds": of_rounds, **chosen(rounds)}), train_s=0.0, wire_s=0.0)
+    return trained, PreparedCell.of(config, dataset, cell).evaluator(recorded.transcript)
+
+
+def _evaluated(recorded: RecordedFederation, cell: Cell, progress: ProgressLog) -> dict[int, Utility | PersonalUtility]:
+    """By round, the utility of the model that the server sent in it; of the final model after the last one."""
+    assert recorded.final is not None
+    method, population = recorded.method, recorded.population
+    arguments = (cell.folder, population, method.rounds, False, False, method.network.new(), progress, NoLog())
+    evaluation = RoundEvaluation(*arguments)
+    for round in range(1, method.rounds):
+        if models := recorded.transcript.models_sent(round):
+            evaluation.on_round(round, models)
+    evaluation.evaluated[method.rounds] = utility(recorded.final, population)
+    return evaluation.evaluated
+
+
+def _with_notes(results: Results, notes: Sequence[str]) -> Results:
+    """The results with what was found out about the recording among what was not measured."""
+    runs = tuple(run.model_copy(update={"not_measured": (*notes, *run.not_measured)}) for run in results.runs)
+    return results.model_copy(update={"runs": runs})
+
+
+def given_by(file: Path) -> GivenTraining:
+    """What a Python file defines of a training: `network`, `clients`, and any other argument of `audit_recording` by name.
+
+    Raises:
+        ValueError: There is no such file, it raises an exception, or it defines neither.
+    """
+    if not file.is_file() or file.suffix != ".py":
+        raise ValueError(f"--federation: want a Python file, got {file}")
+    sys.path.insert(0, str(file.resolve().parent))  # for what it imports, as if it were run
+    spec = spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    with importing(f"--federation {file}"):
+        spec.loader.exec_module(module)
+    if missing := [name for name in _WANTED if not hasattr(module, name)]:
+        raise ValueError(f"--federation: want {file} to define {' and '.join(_WANTED)}, got none called {missing[0]}")
+    return GivenTraining(**{name: getattr(module, name) for name in (*_WANTED, *_OPTIONAL) if hasattr(module, name)})

@@ -1,0 +1,393 @@
+"""Tests of audits of recorded trainings: equal to those of our own trainings, and what missing or bad input costs."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import Evaluator, Fitted, fit, shortened
+from factories import evaluated
+from torch import Tensor, nn
+
+import fdgpriv
+from fdgpriv.artifacts.artifact import SERVER
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.artifacts.statistics import SampleCount
+from fdgpriv.artifacts.style import StyleStatistics
+from fdgpriv.audit import main
+from fdgpriv.data.dataset import Dataset
+from fdgpriv.defense import Defense
+from fdgpriv.external.recorded_federation import GivenTraining, recorded_federation
+from fdgpriv.external.recorded_method import Network, UserTraining
+from fdgpriv.federation.transcript import MANIFEST
+from fdgpriv.simulation.shared_model import GLOBAL_MODEL
+from fdgpriv.utils.seeds import generator
+
+CLIENTS, SIDE, CLASSES = ("a", "b", "c", "d"), 8, 3
+
+
+class Net(nn.Module):
+    """A convolution, BatchNorm and a linear layer."""
+
+    def __init__(self, channels: int = 3, width: int = 8) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(channels, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU(inplace=True)
+        )
+        self.head = nn.Linear(width, CLASSES)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.body(images).mean((2, 3)))
+
+
+def train(model: nn.Module, images: Tensor, labels: Tensor, round: int, rng: torch.Generator) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    model.train()
+    for index in torch.randperm(len(images), generator=rng).split(6):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(images[index]), labels[index]).backward()
+        optimizer.step()
+
+
+def images_of(name: str, n: int, channels: int = 3) -> tuple[Tensor, Tensor]:
+    """Random images, darker in the domain ``dark``, with labels."""
+    rng = torch.Generator().manual_seed(sum(name.encode()))
+    images = torch.rand(n, channels, SIDE, SIDE, generator=rng) * (0.5 if "dark" in name else 1.0)
+    return images, torch.arange(n) % CLASSES
+
+
+def given(channels: int = 3, **changes: Any) -> dict[str, Any]:
+    """The arguments of an audit of `record`."""
+    clients = {name: (*images_of(f"{name} {domain}", 12, channels), domain) for name, domain in domains().items()}
+    public = {domain: images_of(f"public {domain}", 40, channels) for domain in ("dark", "light", "unseen")}
+    every = {"network": lambda: Net(channels), "clients": clients, "public": public, "train": train}
+    return {name: value for name, value in {**every, **changes}.items() if value is not None}
+
+
+def domains() -> dict[str, str]:
+    return {name: "dark" if number % 2 else "light" for number, name in enumerate(CLIENTS)}
+
+
+def record(folder: Path, channels: int = 3, rounds: int = 2, down: bool = True, batch: bool = False) -> Path:
+    """Federated averaging by samples of `Net`, with the styles of its second layer; `batch` is how these are computed."""
+    torch.manual_seed(0)
+    model, clients = Net(channels), given(channels)["clients"]
+    with fdgpriv.record(folder) as wire:
+        for round in range(rounds):
+            sent = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+            uploads = []
+            for name, (images, labels, _) in clients.items():
+                if down:
+                    wire.down(name, round, model=sent)
+                model.load_state_dict(sent)
+                with torch.no_grad():
+                    features = model.train(batch).body[:2](images)
+                model.load_state_dict(sent)
+                train(model, images, labels, round, torch.Generator().manual_seed(round))
+                uploads.append({key: tensor.clone() for key, tensor in model.state_dict().items()})
+                pooled = features.mean((0, 2, 3)), features.std((0, 2, 3))
+                wire.up(name, round, model=uploads[-1], n=len(images), style=pooled)
+            model.load_state_dict({key: torch.stack([u[key].float() for u in uploads]).mean(0) for key in sent})
+    return folder
+
+
+def replayed(fitted: Fitted, folder: Path) -> Path:
+    """A recording of what crossed the wire in one of our trainings."""
+    with fdgpriv.record(folder) as wire:
+        for index, crossing in enumerate(fitted.transcript.records):
+            artifact = fitted.transcript.kept[index]
+            content: dict[str, Any] = {}
+            if isinstance(artifact, ModelState):
+                content["model"] = artifact.state
+            elif isinstance(artifact, StyleStatistics):
+                content["style"] = (artifact.mean, artifact.std, artifact.mean_var, artifact.std_var)
+            elif isinstance(artifact, SampleCount):
+                content["n"] = int(artifact.count)
+            client = crossing.receiver if crossing.sender == SERVER else crossing.sender
+            (wire.down if crossing.sender == SERVER else wire.up)(client, crossing.round, **content)
+    return folder
+
+
+def as_given(fitted: Fitted, encoder: Any = None) -> GivenTraining:
+    """What a user gives of this training of ours."""
+    method: Any = fitted.method
+    population = fitted.population
+    template = next(iter(population.clients.values()))
+
+    def train(model: nn.Module, images: Tensor, labels: Tensor, round: int, rng: torch.Generator) -> None:
+        method.train_plainly(model, replace(template, pixels=images, labels=labels), round, rng)
+
+    return GivenTraining(
+        network=method.model(fitted.federation, generator(1)),
+        clients={
+            name: (data.images, data.labels, population.sources[population.main_domain(name)])
+            for name, data in population.clients.items()
+        },
+        public={name: (domain.images, domain.labels) for name, domain in population.auxiliary.items()},
+        train=train,
+        encoder=encoder,
+    )
+
+
+def evaluator_of(fitted: Fitted, folder: Path, encoder: Any = None) -> Evaluator:
+    """An evaluator of the recorded training, with the population of ours."""
+    recorded = recorded_federation(replayed(fitted, folder), as_given(fitted, encoder), fitted.federation.seed)
+    parts = (fitted.population, recorded.method, recorded.federation, Defense.named("none")())
+    return Evaluator(*parts, recorded.transcript, fitted.federation.seed)
+
+
+@pytest.fixture(scope="module")
+def averaged(digits: Dataset) -> Fitted:
+    return fit(shortened(digits, 48), clients=6, method="fedavg", settings={"rounds": "2"}, keep="all")
+
+
+@pytest.mark.parametrize(
+    ("attack", "kind"),
+    [
+        pytest.param("domain_inference:simulations=6", ModelState.kind, marks=pytest.mark.slow),
+        ("client_size", ModelState.kind),
+        pytest.param("linkage", ModelState.kind, marks=pytest.mark.slow),
+        ("membership:shadows=2", GLOBAL_MODEL),
+    ],
+)
+def test_scores_equal_those_of_our_training(averaged: Fitted, tmp_path: Path, attack: str, kind: str) -> None:
+    recorded = evaluated(evaluator_of(averaged, tmp_path / "run"), attack, kind, [None])
+    ours = evaluated(averaged, attack, kind, [None])
+    assert recorded[None].headline == ours[None].headline
+    assert recorded[None].headline["attack"]
+
+
+@pytest.mark.slow
+def test_style_scores_equal_those_of_our_training(digits: Dataset, tmp_path: Path) -> None:
+    settings = {"rounds": "2", "batch_size": "60"}  # one batch a client
+    fitted = fit(shortened(digits, 60), clients=6, settings=settings, keep="all")
+    layer = fitted.evaluator().template.at
+    evaluator = evaluator_of(fitted, tmp_path / "run", f"backbone.body.{layer}")
+    assert evaluator.recorded_styles is not None
+    assert evaluator.recorded_styles.uses_batch_statistics
+    assert len(evaluator.recorded_styles.rounds) == 2
+    for attack in ("domain_inference:simulations=6", "linkage"):
+        recorded, ours = (evaluated(e, attack, StyleStatistics.kind, [None])[None] for e in (evaluator, fitted))
+        # random styles amplify the rounding of features, which our training computes with another memory layout
+        same = [{name: x for name, x in e.headline.items() if name != "random_style"} for e in (recorded, ours)]
+        assert same[0] == same[1]
+
+
+def audit(folder: Path, **changes: Any) -> fdgpriv.audit_recording:  # type: ignore[valid-type]
+    quick = {"preset": "quick", "attacks": ["client_size", "linkage", "domain_inference"], "threats": ["server"]}
+    return fdgpriv.audit_recording(folder, **given(**{**quick, **changes}))
+
+
+def reasons(results: Any) -> dict[tuple[str, str], str | None]:
+    """By attack and kind, why it is not applicable."""
+    return {(attack.attack, attack.kind): attack.reason for run in results.runs for attack in run.attacks}
+
+
+@pytest.mark.slow
+def test_an_audit_is_whole(tmp_path: Path) -> None:
+    results = audit(record(tmp_path / "run"), out=tmp_path / "audit")
+    (run,) = results.runs
+    assert (tmp_path / "audit" / "report.html").is_file()
+    assert not list(run.failed_parts())
+    assert run.utility is not None
+    assert [round.round for round in run.utility.rounds] == [1, 2]
+    assert {row.kind for row in run.artifacts} == {"model_state", "style_statistics", "sample_count"}
+    assert run.images is not None
+    assert run.images.train == 4 * 12
+    sizes = [a for a in run.attacks if a.attack == "client_size" and a.kind == "sample_count"]
+    assert sizes[0].metrics["relative_error"].value == 0
+    assert any("Styles were recomputed at body.1 by the rule pooled_biased" in line for line in run.not_measured)
+
+
+@pytest.mark.slow
+def test_without_training_models_are_not_evaluated(tmp_path: Path) -> None:
+    found = reasons(audit(record(tmp_path / "run"), train=None))
+    assert found["domain_inference", "model_state"] == (
+        "what a client would share is simulated by its training: pass train=... to open it"
+    )
+    assert found["domain_inference", "style_statistics"] is None
+
+
+@pytest.mark.slow
+def test_without_public_images_the_reason_names_them(tmp_path: Path) -> None:
+    found = reasons(audit(record(tmp_path / "run"), public={}))
+    assert "more public images of light" in (found["domain_inference", "model_state"] or "")
+
+
+def case(tmp_path: Path, folder: Path | None = None, seed: int = 0, **changes: Any) -> Any:
+    names = ("network", "clients", "public", "train", "encoder", "normalize")
+    arguments = {name: value for name, value in given(**changes).items() if name in names}
+    return recorded_federation(folder or record(tmp_path / "run"), GivenTraining(**arguments), seed)
+
+
+def test_grey_images_reach_the_network_in_one_channel(tmp_path: Path) -> None:
+    federation = case(tmp_path, record(tmp_path / "run", channels=1), channels=1)
+    assert next(iter(federation.population.clients.values())).pixels.shape[1:] == (3, SIDE, SIDE)
+    assert federation.method.disclosure().style_rule is None
+    model = federation.method.model(federation.federation, generator(0))
+    assert model(torch.rand(2, 3, SIDE, SIDE)).shape == (2, CLASSES)
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_how_styles_were_computed_is_found(tmp_path: Path, batch: bool) -> None:
+    federation = case(tmp_path, record(tmp_path / "run", batch=batch))
+    (styles,) = {a.rule for a in federation.transcript.kept.values() if isinstance(a, StyleStatistics)}
+    assert styles == "pooled_biased"
+    assert federation.method.disclosure().styles.uses_batch_statistics is batch
+    assert federation.method.disclosure().weights == "uniform"
+
+
+def test_normalised_images_are_what_the_training_gets(tmp_path: Path) -> None:
+    seen = []
+
+    def watch(model: nn.Module, images: Tensor, *more: Any) -> None:
+        seen.append(images.clone())
+        assert torch.equal(model(images), model.head(model.body(images).mean((2, 3))))  # not normalised again
+
+    network = Network(Net(), lambda images: 2 * images - 1)
+    data = replace(case(tmp_path).population.clients["a"])
+    UserTraining(watch, network, SIDE, 12).train_plainly(network.new(), data, 0, generator(0))
+    assert torch.equal(seen[0], 2 * data.images - 1)
+    assert torch.equal(network.new()(data.images), Net.forward(network.new(), 2 * data.images - 1))
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "epochs", "drops"), [(8, 1, False), (8, 3, True), (100, 2, False), (300, 2, False)]
+)
+def test_steps_follow_from_a_watched_training(batch_size: int, epochs: int, drops: bool) -> None:
+    def batches(n: int) -> Iterator[Tensor]:
+        for _ in range(epochs):
+            parts = torch.arange(n).split(batch_size)
+            yield from parts[: max(1, n // batch_size)] if drops else parts
+
+    def pass_through(model: nn.Module, images: Tensor, labels: Tensor, round: int, rng: torch.Generator) -> None:
+        for index in batches(len(images)):
+            model.train()(images[index])
+
+    training = UserTraining(pass_through, Network(Net(), None), SIDE, 125)
+    assert [training.steps(n) for n in (1, 8, 9, 250)] == [len(list(batches(n))) for n in (1, 8, 9, 250)]
+
+
+def test_an_open_recording_loses_its_cut_round(tmp_path: Path) -> None:
+    folder = record(tmp_path / "run")
+    lines = (folder / MANIFEST).read_text().splitlines(keepends=True)
+    (folder / MANIFEST).write_text("".join(lines[:-5]))  # without the end, and the last client
+    for file in sorted(folder.glob("tensors-*"))[-3:]:
+        file.unlink()
+    federation = case(tmp_path, folder)
+    assert {r.round for r in federation.transcript.records} == {0}
+    assert "in the middle of round 1, in which 3 of 4 clients had answered" in federation.notes[0]
+
+
+def other_clients(name: str) -> dict[str, Any]:
+    clients = given()["clients"]
+    return {name if key == "a" else key: value for key, value in clients.items()}
+
+
+BAD: list[tuple[str, Callable[[], dict[str, Any]]]] = [
+    ("network: want that of the recording", lambda: {"network": lambda: Net(width=9)}),
+    ("network: want that of the recording", lambda: {"network": lambda: nn.Linear(3, 3)}),
+    ("network: want an nn.Module", lambda: {"network": lambda: 3}),
+    ("got none of a", lambda: {"clients": other_clients("z")}),
+    ("clients: want images by name", lambda: {"clients": {}}),
+    ("want labels from 0 to 2", lambda: {"public": {"dark": (torch.rand(9, 3, SIDE, SIDE), torch.arange(9))}}),
+    ("before they are normalised", lambda: {"public": {"dark": (torch.randn(9, 3, SIDE, SIDE), torch.zeros(9).int())}}),
+    ("want images of one shape", lambda: {"public": {"dark": (torch.rand(9, 3, 9, 9), torch.zeros(9).int())}}),
+    ("want a label for each image", lambda: {"public": {"dark": (torch.rand(9, 3, SIDE, SIDE), torch.zeros(8).int())}}),
+    ("at most one domain", lambda: {"public": {n: images_of(n, 9) for n in ("x", "y")}}),
+    ("encoder: want a layer of the network", lambda: {"encoder": "features"}),
+    ("encoder: want one that takes", lambda: {"encoder": lambda model: nn.Linear(9, 3)}),
+]
+
+
+@pytest.mark.parametrize(("message", "changes"), BAD)
+def test_bad_input_is_one_line(
+    recording: Path, tmp_path: Path, message: str, changes: Callable[[], dict[str, Any]]
+) -> None:
+    with pytest.raises(ValueError, match=message) as error:
+        case(tmp_path, recording, **changes())
+    assert "\n" not in str(error.value)
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return record(tmp_path_factory.mktemp("recorded") / "run")
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "reason"),
+    [
+        ({"train": None}, GLOBAL_MODEL, "pass train="),
+        ({"encoder": lambda model: model.body[0]}, StyleStatistics.kind, "differ from the recorded ones"),
+    ],
+)
+def test_what_is_missing_costs_its_questions(
+    recording: Path, tmp_path: Path, changes: dict[str, Any], kind: str, reason: str
+) -> None:
+    assert reason in case(tmp_path, recording, **changes).method.disclosure().not_evaluated[kind]
+
+
+def test_models_need_those_that_clients_received(tmp_path: Path) -> None:
+    federation = case(tmp_path, record(tmp_path / "run", down=False))
+    closed = federation.method.disclosure().not_evaluated
+    assert "wire.down" in closed[ModelState.kind]
+    assert "wire.down" in closed[StyleStatistics.kind]
+    assert federation.final is None
+
+
+def test_values_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+    with fdgpriv.record(tmp_path / "run") as wire:
+        for name in CLIENTS:
+            wire.up(name, 0, model={**Net().state_dict(), "head.bias": torch.tensor([0.0, torch.nan, 0.0])})
+    with pytest.raises(ValueError, match=r"a sent a model_state in round 0 whose head.bias holds NaN"):
+        case(tmp_path, tmp_path / "run")
+
+
+def test_a_client_twice_in_a_round_is_refused(recording: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "twice"
+    shutil.copytree(recording, folder)
+    lines = (folder / MANIFEST).read_text().splitlines(keepends=True)
+    count = next(line for line in lines if '"sample_count"' in line)
+    (folder / MANIFEST).write_text("".join([*lines[:-1], count, f'{{"closed": {len(lines) - 1}}}\n']))
+    with pytest.raises(ValueError, match="one sample_count from a in round 0, got two"):
+        case(tmp_path, folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "want a Python file"),
+        ("network = 1", "none called clients"),
+        ("import nothing_of_this_name", "ModuleNotFoundError"),
+        ("network =", "SyntaxError"),
+        ("raise SystemExit", "SystemExit"),
+        ("network = clients = 1", "clients: want images by name"),
+    ],
+)
+def test_a_wrong_module_is_one_line(
+    recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, message: str
+) -> None:
+    file = tmp_path / "mine.py"
+    if text is not None:
+        file.write_text(text)
+    words = ["--recording", str(recording), "--federation", str(file), "--out", str(tmp_path / "out")]
+    assert main(words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--recording", "here"], "want --federation with it"),
+        (["--federation", "here"], "want --recording with it"),
+        (["--recording", "here", "--federation", "there", "--method", "fedavg"], "--method: has no effect"),
+        (["--recording", "here", "--federation", "there", "--seed", "0", "1"], "want one number"),
+    ],
+)
+def test_options_that_do_not_fit(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert message in capsys.readouterr().err
