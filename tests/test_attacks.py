@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import Fitted, fit, mostly_slow, shortened
-from factories import inferred
+from factories import fitted_once, inferred
 from factories_core import observation, truth
 from factories_scores import conditions
 from torch import Tensor
@@ -142,7 +142,7 @@ def assert_same_words(one: list[tuple[str, Tensor]], other: list[tuple[str, Tens
 @pytest.fixture(scope="module")
 def little(tiny: Dataset) -> Fitted:
     """Twelve clients of a dozen images each, two rounds in small batches."""
-    return fit(tiny, clients=12, settings={"rounds": "2", "batch_size": "4"})
+    return fitted_once(tiny, clients=12, settings={"rounds": "2", "batch_size": "4"})
 
 
 @pytest.fixture(scope="module")

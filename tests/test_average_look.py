@@ -139,8 +139,9 @@ def test_perfect_and_empty_predictions_are_judged(evaluator: Evaluator) -> None:
     exact = means(adversaries)
     nearly = {whose: 0.98 * mean + 0.01 for whose, mean in exact.items()}
     blind = stored(adversaries, Drawing({}))
-    for known, scope in itertools.product((exact, nearly), ("client", "domain")):
-        leak, none = evidence(stored(adversaries, Drawing(known)), scope), evidence(blind, scope)
+    drawn = [stored(adversaries, Drawing(known)) for known in (exact, nearly)]
+    for known, scope in itertools.product(drawn, ("client", "domain")):
+        leak, none = evidence(known, scope), evidence(blind, scope)
         assert leak.p is not None
         assert none.p is not None
         assert leak.p < 0.025 < 0.4 < none.p

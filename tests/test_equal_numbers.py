@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
-from conftest import Fitted, fit
+from conftest import Fitted
+from factories import fitted_once
 from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Observation
@@ -23,7 +24,7 @@ from fdgpriv.tasks.images import Images
 
 @pytest.fixture(scope="module")
 def pardon(tiny: Dataset) -> Fitted:
-    return fit(tiny, clients=6, method="pardon")
+    return fitted_once(tiny, clients=6, method="pardon")
 
 
 class Oracle:
@@ -79,7 +80,7 @@ def test_the_attack_itself_gives_every_figure(pardon: Fitted) -> None:
 
 
 def test_only_of_the_method_whose_comparison_it_is(tiny: Dataset) -> None:
-    assert equal_numbers(fit(tiny, clients=6, method="fedavg").evaluator(), Attack.named("gan")()) == {}
+    assert equal_numbers(fitted_once(tiny, clients=6, method="fedavg").evaluator(), Attack.named("gan")()) == {}
 
 
 @pytest.mark.parametrize(("n", "m"), [(8, 8), (40, 25)])

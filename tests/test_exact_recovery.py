@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import Fitted, fit
+from conftest import Fitted
+from factories import fitted_once
 from factories_core import style
 from torch import Tensor
 
@@ -87,7 +88,7 @@ def test_a_sum_of_importances_reveals_the_other_s() -> None:
 
 @pytest.fixture(scope="module")
 def twelve(tiny: Dataset) -> Fitted:
-    return fit(tiny, clients=12)
+    return fitted_once(tiny, clients=12)
 
 
 def evaluated(fitted: Fitted) -> dict[int | None, TrialScores]:

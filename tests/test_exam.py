@@ -8,6 +8,7 @@ from hashlib import sha1
 import pytest
 import torch
 from conftest import TARGET, Fitted, fit, shortened
+from factories import fitted_once
 from factories_core import observation, style, truth
 from torch import Tensor
 
@@ -435,7 +436,7 @@ def test_a_malicious_client_sees_no_shadows(
     assert {trial.client for trial in trials(adversaries)} == set(found.population.clients)
     assert found.evaluator().shares_styles
     assert found.evaluator().template.round == 2
-    assert not fit(tiny, clients=3, method="fedavg").evaluator().shares_styles
+    assert not fitted_once(tiny, clients=3, method="fedavg").evaluator().shares_styles
 
 
 # Scores

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Fitted, fit
+from conftest import Fitted
+from factories import fitted_once
 from sklearn.metrics import r2_score
 from torch import Tensor
 
@@ -22,7 +23,7 @@ histogram: Any = import_module("fdgpriv.attacks.label_histogram")
 @pytest.fixture(scope="module")
 def little(tiny: Dataset) -> Fitted:
     """Twelve clients of a dozen images each, two rounds in small batches."""
-    return fit(tiny, clients=12, settings={"rounds": "2", "batch_size": "4"})
+    return fitted_once(tiny, clients=12, settings={"rounds": "2", "batch_size": "4"})
 
 
 class Recorded(KernelRidge):

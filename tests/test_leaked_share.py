@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 import torch
-from conftest import Fitted, fit
+from conftest import Fitted
+from factories import fitted_once
 from scipy import stats
 from torch import Tensor
 
@@ -27,7 +28,7 @@ FIGURES = [f"leaked_{share}_{whose}" for share in ("1", "5", "10", "50", "90") f
 
 @pytest.fixture(scope="module")
 def ccst(tiny: Dataset) -> Fitted:
-    return fit(tiny, clients=6, method="ccst")
+    return fitted_once(tiny, clients=6, method="ccst")
 
 
 class AgainstTheMean(Images):
@@ -121,7 +122,7 @@ def test_the_attack_gives_every_figure_again(ccst: Fitted, monkeypatch: pytest.M
 
 
 def test_only_of_the_method_whose_claim_it_is(tiny: Dataset) -> None:
-    assert leaked_share(fit(tiny, clients=6, method="pardon").evaluator(), Attack.named("gan")()) == {}
+    assert leaked_share(fitted_once(tiny, clients=6, method="pardon").evaluator(), Attack.named("gan")()) == {}
 
 
 def test_the_least_share_that_is_enough_decides() -> None:

@@ -365,8 +365,11 @@ def test_the_log_is_in_the_results(tiny: Dataset, tmp_path: Path, capsys: pytest
 # Bad input and options
 
 
-@pytest.mark.parametrize("n", [1, 2, 9])
-@pytest.mark.parametrize("settings", [{}, {"recalibrate_bn": True}, {"importance_per": "sample"}])
+@pytest.mark.parametrize(
+    ("n", "settings"),
+    [(1, {}), (2, {}), (9, {}), (1, {"recalibrate_bn": True}), (1, {"importance_per": "sample"})],
+    ids=str,
+)
 def test_clients_with_few_images_take_part(n: int, settings: Mapping[str, Any]) -> None:
     """Batches of 4: 1 image, which no BatchNorm counts; fewer than a batch; one batch and two, each with one left over."""
     world, method = federation(2), lsi(**settings)

@@ -367,7 +367,7 @@ def test_the_calibration_error_is_biased_as_documented(samples: int, most: float
     assert most / 2 < sum(found) / 30 < most
 
 
-def plain_calibration(confidences: list[float], right: list[bool], bins: int = 15) -> float:
+def plain_calibration(confidences: list[float], right: list[bool], bins: int) -> float:
     """The sum over bins ((m - 1) / M, m / M] of |mean accuracy - mean confidence| times the bin's share."""
     total = 0.0
     for m in range(1, bins + 1):
@@ -379,18 +379,23 @@ def plain_calibration(confidences: list[float], right: list[bool], bins: int = 1
 
 
 def test_the_calibration_error_at_its_edges() -> None:
-    for confidences, right in (
-        ([1.0, 1.0, 0.95, 0.95], [False, True, True, True]),  # torchmetrics has a bin of its own for 1: .275 for .225
-        ([1.0], [True]),
-        ([1.0], [False]),
-        ([0.5, 0.5], [True, False]),
-        ([1.0] * 3, [True] * 3),
+    for confidences, right, bins in (
+        (
+            [1.0, 1.0, 0.95, 0.95],
+            [False, True, True, True],
+            15,
+        ),  # torchmetrics has a bin of its own for 1: .275 for .225
+        ([1.0], [True], 15),
+        ([1.0], [False], 15),
+        ([0.5, 0.5], [True, False], 15),
+        ([1.0] * 3, [True] * 3, 15),
+        ([0.5, 0.6], [True, False], 4),  # .5 is the end of its bin and .6 in the next
     ):
         p = torch.tensor(confidences, dtype=torch.float64)
         logits = torch.stack([p.log(), (1 - p).log().clamp_min(-1e4)], dim=1)
         labels = torch.tensor([0 if correct else 1 for correct in right])
-        expected = plain_calibration(confidences, right)
-        assert calibration_error(logits, labels).value == pytest.approx(expected, abs=1e-9)
+        expected = plain_calibration(confidences, right, bins)
+        assert calibration_error(logits, labels, bins).value == pytest.approx(expected, abs=1e-9)
     assert calibration_error(torch.zeros(2, 1), torch.zeros(2, dtype=torch.int64)).value == 0  # one class
     assert calibration_error(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long)).value is None
     broken = calibration_error(torch.full((2, 3), float("nan")), torch.zeros(2, dtype=torch.long))

@@ -63,7 +63,7 @@ def run(
     return found, said
 
 
-@pytest.mark.parametrize("count", [1, 2, 9])
+@pytest.mark.parametrize("count", [1, 9])
 def test_every_item_has_its_result(count: int) -> None:
     found, said = run(["a", "b", "c"], count)
     assert found == {"a": "A", "b": "B", "c": "C"}

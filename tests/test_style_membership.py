@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import Fitted, fit
+from conftest import Fitted
+from factories import fitted_once
 from scipy.stats import multivariate_normal
 from torch import Tensor
 
@@ -121,7 +122,7 @@ def test_candidates_of_one_domain_are_one_pool() -> None:
 
 @pytest.fixture(scope="module")
 def little(tiny: Dataset) -> Fitted:
-    return fit(tiny, clients=12)
+    return fitted_once(tiny, clients=12)
 
 
 @pytest.fixture(scope="module")
