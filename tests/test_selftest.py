@@ -85,7 +85,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_passes_on_scores_without_leaks(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     figure = tmp_path / "power.svg"
-    assert main([*QUICK, "--reports", "80", "--scores", str(run), "--figure", str(figure)]) == 0, (
+    assert main([*QUICK, "--reports", "40", "--scores", str(run), "--figure", str(figure)]) == 0, (
         capsys.readouterr().out
     )
     said = capsys.readouterr().out
