@@ -157,7 +157,10 @@ def _cell_lines(cell: CellEstimate) -> list[str]:
     for spec, evaluated in cell.applying.items():
         by_kind = {kind: [role for other, role in evaluated if other == kind] for kind, _ in evaluated}
         lines.append(f"  {spec}: " + "; ".join(f"{kind} by {', '.join(roles)}" for kind, roles in by_kind.items()))
-    return lines + [f"  {spec} does not apply: {reason}" for spec, reason in cell.not_applying.items()]
+    by_reason: dict[str, list[str]] = {}
+    for spec, reason in cell.not_applying.items():
+        by_reason.setdefault(reason, []).append(spec)
+    return lines + [f"  not {', '.join(specs)}: {reason}" for reason, specs in by_reason.items()]
 
 
 def _total_lines(config: AuditConfig, dataset: Dataset, cells: Sequence[CellEstimate], times: int) -> list[str]:
