@@ -135,7 +135,8 @@ def _main(argv: list[str]) -> int:
     try:
         check_current_folder()
         given, words = parser().options(argv), argv
-        check_effects(given)
+        if "config" not in given or given.keys() & {"list", "artifact", "recording"}:
+            check_effects(given)
         if "list" in given:
             print(listing(given["list"]))
             return 0

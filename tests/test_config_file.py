@@ -60,6 +60,15 @@ def test_the_command_line_wins(tmp_path: Path, given: Given) -> None:
     assert (options.preset, options.held_out) == ("quick", 0.2)
 
 
+def test_an_option_may_want_what_the_file_gives(tmp_path: Path, given: Given) -> None:
+    (tmp_path / "a.toml").write_text(f"dataset = 'folder'\ndata_root = '{tmp_path}'")
+    assert given(f"--config {tmp_path}/a.toml --image-size 64")
+    (tmp_path / "b.toml").write_text(f"out = '{tmp_path}/run'")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text("{}")
+    assert given(f"--config {tmp_path}/b.toml --resume")
+
+
 @pytest.mark.parametrize(
     "words",
     [
