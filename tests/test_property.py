@@ -63,7 +63,7 @@ def test_the_domain_is_read_from_the_change(averaged: Fitted) -> None:
 
 
 def test_one_label_is_read_from_the_change(averaged: Fitted) -> None:
-    attack = Attack.named("label_histogram").configured({"expensive_simulations": 30})
+    attack = Attack.named("label_histogram").configured({"expensive_simulations": 16})
     scores = evaluated(averaged, attack, ModelState.kind, {1: 1})
     assert mean(scores[1]) < 1.2
     assert min(mean(scores[1], name) for name in ("public_shares", "random_style", "other_client")) > 1.5
@@ -71,7 +71,7 @@ def test_one_label_is_read_from_the_change(averaged: Fitted) -> None:
 
 def test_revealed_batch_statistics_predict_images(digits: Dataset) -> None:
     """Of CCST, whose client trains on several copies of its image; of one image without copies no statistics are taken."""
-    evaluator = fit(shortened(digits, 300), clients=6, method="ccst").evaluator()
+    evaluator = fit(shortened(digits, 150), clients=6, method="ccst").evaluator()
     evaluator.per_client = {1: 1}
     (one,) = evaluator.adversaries(evaluator.series(ModelState.kind), threat("server"), (1,), Images())
     asked = [trial.by_role["attack"][0] for trial in one.trials]
