@@ -2,7 +2,7 @@
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -66,6 +66,25 @@ def grid(
         side: Of an image on the page, in pixels.
         across: Whether the images of a column stand side by side.
     """
+    parts = []
+    for strip in strips(folder, name, columns, across):
+        width, height = (side * strip.count, side) if across else (side, side * strip.count)
+        inlined = ((column, _inlined(images, width, height)) for column, images in strip.columns.items())
+        parts.append(GridPart(strip.label, tuple(GridColumn(COLUMNS.get(key, key), image) for key, image in inlined)))
+    return tuple(parts)
+
+
+@dataclass(frozen=True)
+class Strips:
+    """By column, the images of rows with the same label, joined to one; `count` of them."""
+
+    label: str
+    count: int
+    columns: Mapping[str, Image.Image]
+
+
+def strips(folder: Path, name: str, columns: Sequence[str] = (), across: bool = False) -> tuple[Strips, ...]:
+    """The images of a grid in `folder` as RGB, by the label of their rows; arguments as of `grid`."""
     image = _read(folder, name)
     layout = None if image is None else PictureGrid.read(image)
     if image is None or layout is None:
@@ -75,10 +94,8 @@ def grid(
     parts = []
     for label, rows in groupby(range(len(layout.rows)), key=lambda row: layout.rows[row]):
         chosen = list(rows)
-        width, height = (side * len(chosen), side) if across else (side, side * len(chosen))
-        of_part = (layout.images(image, column, chosen, _LARGEST_IMAGE, across) for column in shown)
-        named = [(column, _inlined(images, width, height)) for column, images in zip(shown, of_part, strict=True)]
-        parts.append(GridPart(label, tuple(GridColumn(COLUMNS.get(key, key), inlined) for key, inlined in named)))
+        joined = {column: layout.images(image, column, chosen, _LARGEST_IMAGE, across) for column in shown}
+        parts.append(Strips(label, len(chosen), joined))
     return tuple(parts)
 
 

@@ -1,6 +1,7 @@
 """report.tex: what leaks, accuracy and defenses as tables for a paper, and the figures that go with them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -12,10 +13,12 @@ from fdgpriv.utils.drawing import Figure
 from ._accuracy import accuracy_over_trainings, utility_and_leakage
 from ._advice import sentence
 from ._content import curves
-from ._figures import Drawing, paper_figure
+from ._figures import paper_figure
 from ._frontier import frontier
 from ._latex import latex, latex_table
 from ._matrix import matrix
+from ._reconstruction_figure import reconstruction_figure, with_pictures
+from ._reconstructions import reconstructions
 from ._roc import roc_curves
 from ._tables import Table
 from ._words import defense, joined, unique
@@ -25,6 +28,17 @@ _GRADES = (
     "found is no proof of privacy; open is inconclusive."
 )
 _WIDTHS = {1: 0.5, 2: 0.85}  # of a figure, in those of the text, by number of panels
+
+
+@dataclass(frozen=True)
+class PaperFigure:
+    """What draws a figure, the captions of its panels, and its width in that of the text."""
+
+    draw: Callable[[], Figure]
+    captions: tuple[str, ...]
+    width: float
+
+
 _HEAD = r"""% Tables and figures of a privacy audit by fdgpriv. It compiles as it is; each table stands alone and can be moved
 % into another document, which needs the packages array, booktabs, graphicx and tabularx. The figures come from
 % --figures pdf, or from results.figure(NAME).savefig("figures/NAME.pdf"); those that are missing are left out.
@@ -44,12 +58,12 @@ class Tex(Report):
         """The document, in ASCII; it includes figures/NAME.pdf where that exists when it is compiled."""
         blocks = [rf"\section*{{Privacy audit: {latex(_subject(results))}}}", latex(sentence(results))]
         blocks += [latex_table(*entry) for entry in _tables(results)]
-        blocks += [_figure(name, drawings) for name, drawings in _drawings(results, folder).items()]
+        blocks += [_included(name, figure) for name, figure in _paper_figures(results, folder).items()]
         return "\n\n".join([_HEAD, *blocks, r"\end{document}"]) + "\n"
 
     def figures(self, results: Results, folder: Path) -> Mapping[str, Callable[[], Figure]]:
-        """``frontier``, ``curves`` and ``roc``, as far as the results have them."""
-        return {name: partial(paper_figure, drawings) for name, drawings in _drawings(results, folder).items()}
+        """``frontier``, ``curves``, ``reconstructions`` and ``roc``, as far as the results have them."""
+        return {name: figure.draw for name, figure in _paper_figures(results, folder).items()}
 
 
 def _subject(results: Results) -> str:
@@ -81,22 +95,32 @@ def _tables(results: Results) -> list[tuple[Table, str, str]]:
     return tables
 
 
-def _drawings(results: Results, folder: Path) -> dict[str, Sequence[Drawing]]:
-    """The panels of each figure that these results have."""
+def _paper_figures(results: Results, folder: Path) -> dict[str, PaperFigure]:
+    """Each figure that these results have, by name."""
     _, tradeoff = frontier(results)
     drawings = {"frontier": tradeoff, "curves": curves(results.runs), "roc": roc_curves(results.runs, folder)}
-    return {name: panels for name, panels in drawings.items() if panels}
+    figures = {
+        name: PaperFigure(
+            partial(paper_figure, panels), tuple(panel.caption for panel in panels), _WIDTHS.get(len(panels), 1.0)
+        )
+        for name, panels in drawings.items()
+        if panels
+    }
+    if pictured := with_pictures(reconstructions(results.runs), folder):
+        captions = tuple(entry.caption for entry, _ in pictured)
+        figures["reconstructions"] = PaperFigure(partial(reconstruction_figure, pictured), captions, 0.85)
+    return figures
 
 
-def _figure(name: str, drawings: Sequence[Drawing]) -> str:
-    """A floating figure with the captions of its panels, if its file exists."""
-    file, caption = f"figures/{name}.pdf", " ".join(latex(f"{drawing.caption.rstrip('.')}.") for drawing in drawings)
+def _included(name: str, figure: PaperFigure) -> str:
+    """The floating figure with its captions, if its file exists."""
+    file, caption = f"figures/{name}.pdf", " ".join(latex(f"{caption.rstrip('.')}.") for caption in figure.captions)
     return "\n".join(
         [
             rf"\IfFileExists{{{file}}}{{%",
             r"\begin{figure}[htbp]",
             r"\centering",
-            rf"\includegraphics[width={_WIDTHS.get(len(drawings), 1)}\linewidth]{{{file}}}",
+            rf"\includegraphics[width={figure.width}\linewidth]{{{file}}}",
             rf"\caption{{{caption}}}",
             rf"\label{{fig:{name}}}",
             r"\end{figure}",

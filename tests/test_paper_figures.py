@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from _results import results
 from fdgpriv.reports._roc import false_positive_rates, roc_curves, true_positive_rates
 from matplotlib.figure import Figure
@@ -13,6 +14,7 @@ import fdgpriv
 from fdgpriv.api import write
 from fdgpriv.audit_results import AuditResults
 from fdgpriv.results.attack_finding import Threat
+from fdgpriv.results.figures import grid
 from fdgpriv.results.finding import Results
 from fdgpriv.results.score_tables import EvaluationRow, ScoreTables
 from fdgpriv.utils.drawing import figure_bytes
@@ -155,3 +157,20 @@ def test_a_figure_that_fails_leaves_out_itself(tmp_path: Path, monkeypatch: pyte
     assert [failure.partition(":")[0] for failure in failures] == ["figure frontier", "figure curves", "figure roc"]
     assert all("no ink" in failure for failure in failures)
     assert (tmp_path / "report.html").is_file()
+
+
+def test_reconstructions_stand_above_their_control(tmp_path: Path) -> None:
+    audit = saved(tmp_path)
+    assert "reconstructions" not in audit.figures()  # the pictures are not in the folder
+    shades = {"truth": 1.0, "attack": 0.5, "mean_image": 0.25, "other_client": 0.25, "noise": 0.25}
+    rows = [{name: torch.full((3, 8, 8), shade) for name, shade in shades.items()} for _ in range(3)]
+    for file in {file for run in audit.runs for attack in run.attacks for file in attack.figures}:
+        grid(rows, ["1 image", "1 image", "whole\nclient"], tmp_path / file)
+    figure = audit.figure("reconstructions")
+    panel = figure.subfigs[0]
+    images = [axes.get_images()[0].get_array() for axes in panel.axes]
+    assert [axes.get_title() for axes in panel.axes[:2]] == ["1 image", "whole client"]
+    assert [image.shape[:2] for image in images[:2]] == [(8, 16), (8, 8)]
+    levels = [round(float(image.mean()) / 255, 1) for image in images]
+    assert levels[:4] == [1.0, 1.0, 0.5, 0.5]
+    assert set(levels[4:]) <= {0.2, 0.3}
