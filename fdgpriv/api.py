@@ -35,6 +35,8 @@ from fdgpriv.utils.suggestions import suggesting
 
 _PARTS = ("methods", "attacks", "defenses", "seeds")  # fields of Options that run_audit takes in other forms
 
+LONGEST_LIST = 80  # characters of names in the default name of a folder
+
 P = TypeVar("P", bound=Role)
 OneOrMore: TypeAlias = str | P | Sequence[str | P]
 
@@ -199,7 +201,7 @@ def audit(
             for note in notes:
                 log.say(note)
             if earlier is not None and (changes := run_folder.differences(earlier.read_bytes(), settings)):
-                log.say(f"as in {earlier}, but for {run_folder.told(changes)}")
+                log.say(f"as in {earlier}, but for {run_folder.changes_text(changes)}")
             results = AuditResults.of(runner.run(command), out)
             paths, unwritten = write(results, out, config.figures)
         log.say(f"wrote {', '.join(str(path) for path in paths)}")
@@ -285,6 +287,10 @@ def _read(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _folder_name(config: AuditConfig) -> str:
-    """The default name of a run's folder."""
-    methods, targets = ("+".join(map(slug, names)) for names in (config.methods, config.targets))
-    return f"{methods}-{config.dataset}-{targets}-{config.preset}"
+    """The default name of a run's folder; of many methods or targets it has the first and the number of the others."""
+
+    def joined(names: Sequence[str]) -> str:
+        text = "+".join(map(slug, names))
+        return text if len(text) <= LONGEST_LIST else f"{slug(names[0])}+{len(names) - 1}"
+
+    return f"{joined(config.methods)}-{config.dataset}-{joined(config.targets)}-{config.preset}"

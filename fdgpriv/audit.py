@@ -176,12 +176,12 @@ def _file_words(file: Path, given: dict[str, Any]) -> list[str]:
     """The words of a configuration file, without the options, and the settings of methods, that are given as well."""
     options = {OPTIONS[name] for name in given} - {OPTIONS["settings"]}
     fields_given = settings(given.get("settings", ()))
-    kept = []
+    remaining = []
     for word in config_file.words(file):
         option, _, value = word.partition("=")
         if option not in options and not (option == OPTIONS["settings"] and value.partition("=")[0] in fields_given):
-            kept.append(word)
-    return kept
+            remaining.append(word)
+    return remaining
 
 
 def _plan(given: dict[str, Any]) -> int:
@@ -294,15 +294,15 @@ def _command(words: Sequence[str]) -> str:
 
 def _without(words: Sequence[str], option: str) -> list[str]:
     """The words without an option of one value."""
-    kept, skip = [], False
+    remaining, skip = [], False
     for word in words:
         if skip:
             skip = False
         elif word == option:
             skip = True
         elif not word.startswith(f"{option}="):
-            kept.append(word)
-    return kept
+            remaining.append(word)
+    return remaining
 
 
 if __name__ == "__main__":

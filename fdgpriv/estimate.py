@@ -25,7 +25,7 @@ from fdgpriv.training import Cell, PreparedCell
 from fdgpriv.utils.console import ProgressLog
 
 TIMED_ROUNDS = 2  # the second without what is sent once
-TIMED_IMAGES = 16  # of each client
+TIMED_IMAGES = 24  # of each client
 # Seconds of one thread for one evaluation of an attack, by preset, in units of the wall time of one round.
 EVALUATION_ROUNDS: Mapping[str, float] = {"quick": 2.0, "default": 5.0, "thorough": 16.0}
 BUSY = 0.75  # share of the time below which the machine had other work
@@ -167,10 +167,10 @@ def _total_lines(config: AuditConfig, dataset: Dataset, cells: Sequence[CellEsti
     """The time and memory of all cells, each of which is run so many times."""
     train_s = times * sum(cell.train_s for cell in cells)
     attack_s = times * sum(cell.attack_s or 0.0 for cell in cells)
-    own_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    process_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     attack_gb = ATTACK_MEMORY.get(config.preset, ATTACK_MEMORY["thorough"]) * dataset.image_size / REFERENCE_SIDE
     stored_gb = max(cell.transcript_bytes for cell in cells) / 2**30
-    gb = own_gb + stored_gb + (attack_gb if any(cell.applying for cell in cells) else 0.0)
+    gb = process_gb + stored_gb + (attack_gb if any(cell.applying for cell in cells) else 0.0)
     jobs = min(config.jobs, times * len(cells))
     low, high = train_s + attack_s / SPREAD, train_s + attack_s * SPREAD
     idle = min(cell.idle for cell in cells)
@@ -180,7 +180,7 @@ def _total_lines(config: AuditConfig, dataset: Dataset, cells: Sequence[CellEsti
     unknown = ", and the attacks" if any(cell.applying and cell.attack_s is None for cell in cells) else ""
     return [
         f"in all: {total}{unknown}",
-        f"memory: about {gb * jobs:.1f} GB, of which {own_gb:.1f} GB were measured here",
+        f"memory: about {gb * jobs:.1f} GB, of which {process_gb:.1f} GB were measured here",
         f"These are estimates: training from {TIMED_ROUNDS} rounds on at most {TIMED_IMAGES} images of each client, attacks "
         "from recorded audits of digits; photographs may take several times as long. Nothing was written.",
     ]

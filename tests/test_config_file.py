@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fdgpriv.api import _folder_name
 from fdgpriv.audit import main
 from fdgpriv.cli import config_file
 from fdgpriv.cli.options import Options, swept
@@ -160,6 +161,16 @@ def test_a_sweep_is_a_row_for_each_combination(
     specs: tuple[str, ...], values: dict[str, str], rows: tuple[str, ...], others: dict[str, str]
 ) -> None:
     assert swept(specs, values) == (rows, others)
+
+
+def test_a_long_sweep_has_a_short_folder(given: Given) -> None:
+    def name(words: str) -> str:
+        _, config = AuditConfig(**vars(given(words))).checked().load()
+        return _folder_name(config)
+
+    assert name("--preset quick --set lr=0.1,0.05") == "stablefdg_lr=0.1+stablefdg_lr=0.05-digits-blend-quick"
+    rates = ",".join(f"0.{n}" for n in range(1, 10))
+    assert name(f"--preset quick --set lr={rates}") == "stablefdg_lr=0.1+8-digits-blend-quick"
 
 
 @pytest.mark.parametrize(

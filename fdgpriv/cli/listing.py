@@ -24,7 +24,7 @@ _LEAST_ROOM = 40  # characters, for the meaning of a setting
 _UNKNOWN_TERMINAL = (160, 24)  # columns and lines where there is no terminal
 
 
-class Section(NamedTuple):
+class ListedGroup(NamedTuple):
     """Things of one sort that can be named on the command line.
 
     Attributes:
@@ -53,10 +53,10 @@ def listing(names: Sequence[str] = ()) -> str:
     return "\n\n".join("\n".join(lines) for name in names for lines in _named(name.partition(":")[0], sections))
 
 
-def _sections() -> dict[str, Section]:
+def _sections() -> dict[str, ListedGroup]:
     """All sections by heading."""
     sections = {
-        folder: Section(
+        folder: ListedGroup(
             singular, {name: _summary(folder, name) for name in names_in(folder)}, partial(_settings, folder)
         )
         for folder, singular in _ROLES.items()
@@ -64,17 +64,19 @@ def _sections() -> dict[str, Section]:
     threats = {threat.role: threat.summary for threat in THREATS.values()}
     return {
         **sections,
-        "datasets": Section("dataset", {name: _shortened(ABOUT[name], _SUMMARY_ROOM) for name in DOMAINS}, _dataset),
-        "threats": Section("threat model", threats, _threat),
+        "datasets": ListedGroup(
+            "dataset", {name: _shortened(ABOUT[name], _SUMMARY_ROOM) for name in DOMAINS}, _dataset
+        ),
+        "threats": ListedGroup("threat model", threats, _threat),
     }
 
 
-def _section_lines(heading: str, section: Section) -> list[str]:
+def _section_lines(heading: str, section: ListedGroup) -> list[str]:
     width = max(_NAME_WIDTH, *map(len, section.summaries))
     return [f"{heading}:", *(f"  {name:{width}} {text}" for name, text in section.summaries.items())]
 
 
-def _named(name: str, sections: Mapping[str, Section]) -> Iterator[list[str]]:
+def _named(name: str, sections: Mapping[str, ListedGroup]) -> Iterator[list[str]]:
     """The lines of a section, or of everything with this name."""
     headings = {heading: heading for heading in sections} | {s.singular: heading for heading, s in sections.items()}
     if (heading := same_name(name, headings)) is not None:

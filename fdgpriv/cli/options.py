@@ -194,11 +194,13 @@ class Options:
         if "none" in self.attacks and self.attacks != NONE:
             raise BadUsage(f"--attack: want only none, or attacks without none; got {' '.join(self.attacks)}")
         for option, specs in (("--method", self.methods), ("--attack", self.attacks), ("--defense", self.defenses)):
-            for before, spec in zip(("NAME", *specs), specs, strict=False):
+            for previous, spec in zip(("NAME", *specs), specs, strict=False):
                 if ":" in spec:
                     continue
                 if "=" in spec:
-                    raise BadUsage(f"{option}: want settings after a colon, {option} {before}:{spec}; got {spec}")
+                    joint = "," if ":" in previous else ":"
+                    wanted = f"{option} {previous}{joint}{spec}"
+                    raise BadUsage(f"{option}: want settings joined to their part, {wanted}; got {spec}")
                 if "," in spec:
                     names = spec.replace(",", " ")
                     raise BadUsage(f"{option}: want several separated by blanks, {option} {names}; got {spec}")
@@ -316,10 +318,10 @@ def check_effects(given: Mapping[str, Any]) -> None:
 def settings(items: Sequence[str]) -> dict[str, str]:
     """The values of ``FIELD=VALUE`` items by field."""
     values: dict[str, str] = {}
-    for before, item in zip(("", *items), items, strict=False):
+    for previous, item in zip(("", *items), items, strict=False):
         name, equals, value = item.partition("=")
-        if before.endswith(",") and not equals:
-            raise BadUsage(f"--set: want the values of a sweep without blanks, {before}{item}; got {before} {item}")
+        if previous.endswith(",") and not equals:
+            raise BadUsage(f"--set: want the values of a sweep without blanks, {previous}{item}; got {previous} {item}")
         if not name or not equals:
             raise BadUsage(f"--set: want FIELD=VALUE, got {item!r}")
         if ":" in name:

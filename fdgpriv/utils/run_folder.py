@@ -101,10 +101,10 @@ def _difference(out: Path, old: bytes, new: str) -> str:
     if list(names) == [_DATA] and _ABSENT not in names[_DATA]:
         old_digest, new_digest = (f"SHA-256 {value}" for value in names[_DATA])
         return f"the images and labels that {out} was started with, {old_digest}; got others, {new_digest}"
-    return f"the settings that {out} was started with; {told(names) or f'its {CONFIG} is damaged'}"
+    return f"the settings that {out} was started with; {changes_text(names) or f'its {CONFIG} is damaged'}"
 
 
-def told(changes: Mapping[str, tuple[Any, Any]]) -> str:
+def changes_text(changes: Mapping[str, tuple[Any, Any]]) -> str:
     """Differences of two config.json as text."""
     return "; ".join(f"{name}: was {was}, now {now}" for name, (was, now) in changes.items())
 
