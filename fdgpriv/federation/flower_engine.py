@@ -18,7 +18,7 @@ from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.disclosure import FederatedMethod
 from fdgpriv.federation.engine import Clients, Engine
 from fdgpriv.federation.federation import Federation
-from fdgpriv.federation.flower_clients import ClientWorld, FlowerClients, client_app, nodes_of
+from fdgpriv.federation.flower_clients import ClientWorld, FlowerClients, Node, client_app, nodes_of
 from fdgpriv.federation.wire import Wire
 from fdgpriv.utils import flower_import as flower
 from fdgpriv.utils.extras import optional
@@ -52,11 +52,13 @@ class GridEngine(Engine):
         grid: Flower's connection to the nodes.
         evaluated: As of `client_app`.
         stopped: Set when Flower has ended.
+        nodes: By client, its node; None for the first that connect.
     """
 
     grid: flower.Grid | None = None
     evaluated: bool = False
     stopped: Event = field(default_factory=Event)
+    nodes: Mapping[str, Node] | None = None
 
     def clients(
         self,
@@ -67,7 +69,7 @@ class GridEngine(Engine):
         pool: ThreadPoolExecutor,
     ) -> AbstractContextManager[Clients]:
         assert self.grid is not None
-        nodes = nodes_of(self.grid, len(federation.clients), self.stopped)
+        nodes = self.nodes or nodes_of(self.grid, len(federation.clients), self.stopped)
         if {name: node.samples for name, node in nodes.items()} != dict(wire.sizes):
             raise ValueError(
                 f"want the clients {', '.join(federation.clients)} with their data, got {', '.join(nodes)}"

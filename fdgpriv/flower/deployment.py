@@ -159,7 +159,8 @@ def _serve(grid: flower.Grid, context: flower.Context) -> None:
         _LOG.info("fdgpriv: round %d of %d", round, method.rounds)
 
     try:
-        model = GridEngine(1, on_round, grid=grid, stopped=ended).run(method, federation, {}, wire)
+        engine = GridEngine(1, on_round, grid=grid, stopped=ended, nodes=nodes)
+        model = engine.run(method, federation, {}, wire)
     except Exception as error:
         _LOG.error("fdgpriv: %s", error)
         raise
