@@ -1,7 +1,7 @@
 """Trains and attacks one cell of an audit: one method, target, seed and defense."""
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -62,13 +62,23 @@ class CompletedCell:
     score_files: Sequence[Path] = ()
     attack_s: float = 0.0
 
+    def add(self, key: str, scores_by_task: Mapping[str, AttackScores]) -> str:
+        """Adds the scores of the evaluation of this key on each of its tasks; returns a line for the progress."""
+        self.scores |= scores_by_task
+        attack_s = sum(scores.attack_s for scores in scores_by_task.values())
+        self.attack_s += attack_s
+        scores = scores_by_task[key]
+        if scores.failed:
+            return f"{key}: {scores.not_applicable}"
+        return "" if scores.not_applicable else f"{key} in {attack_s:.1f} s"
+
     def score_tables(self, dataset: str) -> ScoreTables:
         """The score tables of all evaluations: as they are stored, and without scores where none are."""
         stored = ScoreTables.joined([ScoreTables.load_archive(file) for file in self.score_files if file.is_file()])
-        known = set(stored.evaluations["evaluation"].to_pylist())
+        stored_names = set(stored.evaluations["evaluation"].to_pylist())
         cell = self.cell
         run_key = RunKey(cell.method, dataset, cell.target, cell.seed, cell.defense)
-        missing = {key: scores for key, scores in self.scores.items() if key not in known}
+        missing = {key: scores for key, scores in self.scores.items() if key not in stored_names}
         return ScoreTables.joined([stored, to_tables(run_key, missing)])
 
 
@@ -98,16 +108,16 @@ class CellRunner:
             if number:  # of the one before
                 release_memory()
             with whole_precision():
-                found = attempt(partial(self._run_cell, cell, completed))
-            if isinstance(found, Failed):
-                self.progress.say(f"{cell.folder}: failed: {found.line}")
+                outcome = attempt(partial(self._run_cell, cell, completed))
+            if isinstance(outcome, Failed):
+                self.progress.say(f"{cell.folder}: failed: {outcome.line}")
                 if cell in completed:
-                    completed[cell].failures.append(found.line)
+                    completed[cell].failures.append(outcome.line)
                 else:
-                    completed[cell] = self.failed(cell, found.line)
+                    completed[cell] = self.failed(cell, outcome.line)
 
     def failed(self, cell: Cell, why: str) -> CompletedCell:
-        """What stands for the results of a cell that ended early without any."""
+        """The results of a cell that ended early: only why."""
         _, defense = defended(self.config.method(cell.method), cell.defense, self.config.inject_bug)
         return CompletedCell(
             cell=cell,
@@ -164,8 +174,8 @@ class CellRunner:
     def evaluations(self, cell: Cell, evaluator: Evaluator) -> list[AttackEvaluation]:
         """Every attack by every adversary on every kind that it reads, not evaluated yet."""
         run_key = RunKey(cell.method, self.config.dataset, cell.target, cell.seed, cell.defense)
-        few, repeats = not self.config.every_ablation, self.config.repeats
-        every = [
+        few = not self.config.every_ablation
+        combinations = [
             (spec, attack, role, kind)
             for spec in self.config.attacks
             for attack in (self.config.attack(spec),)
@@ -174,7 +184,7 @@ class CellRunner:
             for kind in _readable(attack, threat(role), evaluator)
         ]
         asking: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-        for _, attack, role, kind in every:
+        for _, attack, role, kind in combinations:
             asking[role, kind].update(task.secret for task in attack.tasks)
         return [
             AttackEvaluation(
@@ -185,42 +195,37 @@ class CellRunner:
                 self.out,
                 cell.folder,
                 run_key,
-                repeats,
+                self.config.repeats,
                 asking[role, kind],
             )
-            for spec, attack, role, kind in every
+            for spec, attack, role, kind in combinations
         ]
 
     def _evaluate_attacks(self, completed: CompletedCell, evaluator: Evaluator) -> None:
-        scores, folder = completed.scores, completed.cell.folder
-        evaluations = self.evaluations(completed.cell, evaluator)
+        """Runs all evaluations in threads, and beside them what the claims measure; adds both to `completed`."""
+        folder, evaluations = completed.cell.folder, self.evaluations(completed.cell, evaluator)
         completed.score_files = [evaluation.file for evaluation in evaluations]
         task = self.progress.task(f"attacking {folder}", len(evaluations))
         pool = ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
-        measured = pool.submit(facts, evaluator, self.out / "scores" / folder, self.config.attacks)
+        measured_facts = pool.submit(facts, evaluator, self.out / "scores" / folder, self.config.attacks)
         try:
             for evaluation in evaluations:
-                scores |= evaluation.pending(_PENDING)
-            submitted = {pool.submit(evaluation.run): evaluation for evaluation in _scheduled(evaluations)}
+                completed.scores |= evaluation.pending(_PENDING)
+            submitted = {pool.submit(evaluation.run): evaluation.key for evaluation in _scheduled(evaluations)}
             for finished in as_completed(submitted):
-                evaluation, scores_by_task = submitted[finished], finished.result()
-                scores |= scores_by_task
-                took = sum(on_task.attack_s for on_task in scores_by_task.values())
-                completed.attack_s += took
-                first = scores_by_task[evaluation.key]
-                line = f"{evaluation.key} in {took:.1f} s" if first.not_applicable is None else ""
-                self.progress.step(task, f"{evaluation.key}: {first.not_applicable}" if first.failed else line)
+                self.progress.step(task, completed.add(submitted[finished], finished.result()))
         except KeyboardInterrupt:
-            for key in [key for key, of_task in scores.items() if of_task.not_applicable == _PENDING]:
-                del scores[key]
+            completed.scores = {
+                key: scores for key, scores in completed.scores.items() if scores.not_applicable != _PENDING
+            }
             self.progress.say(f"{folder}: finishing the attacks in progress")
             raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-            if not measured.cancelled():
-                found_facts = measured.result()
-                completed.facts = found_facts.figures
-                completed.failures += found_facts.failures
+            if not measured_facts.cancelled():
+                measured = measured_facts.result()
+                completed.facts = measured.figures
+                completed.failures += measured.failures
         self.progress.done(task, f"{folder}: {len(evaluations)} attacks")
 
 
@@ -244,21 +249,21 @@ def in_process(
     runner = CellRunner(config, dataset, out, log, workers)
 
     @fixed_arithmetic()
-    def found(cell: Cell) -> CompletedCell | None:
+    def results(cell: Cell) -> CompletedCell | None:
         completed: dict[Cell, CompletedCell] = {}
         with suppress(KeyboardInterrupt):
             runner.run([cell], completed)
         return completed.get(cell)
 
-    return found
+    return results
 
 
 def _trained_with_canaries(evaluator: Evaluator) -> CanaryAudit | None:
     """The audit of the defense in a further training of the first client, or in the updates of canary clients."""
     defense, method, rng = evaluator.defense, evaluator.method, generator(evaluator.seed, 43)
     data = next(iter(evaluator.population.clients.values()))
-    found = measured_by_training(defense, method, evaluator.federation, data, rng)
-    return found or measured_by_updates(defense, method.disclosure().releases(ModelState.kind), rng)
+    by_training = measured_by_training(defense, method, evaluator.federation, data, rng)
+    return by_training or measured_by_updates(defense, method.disclosure().releases(ModelState.kind), rng)
 
 
 def _images(population: Population) -> Images:

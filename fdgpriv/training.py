@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from pydantic import Field, TypeAdapter
+from torch import nn
 
 from fdgpriv._version import __version__
 from fdgpriv.config import AuditConfig
@@ -34,7 +35,7 @@ from fdgpriv.federation.upload import ClientFailed
 from fdgpriv.federation.wire import Diverged, Wire
 from fdgpriv.method import Method
 from fdgpriv.registry import Role, registered
-from fdgpriv.results.round_log import round_log
+from fdgpriv.results.round_log import RoundLog, round_log
 from fdgpriv.results.rounds import RoundEvaluation, accuracies, figures
 from fdgpriv.results.selection import chosen
 from fdgpriv.results.utility import personal_utility, utility
@@ -137,72 +138,90 @@ def train(
     config: AuditConfig, dataset: Dataset, cell: Cell, out: Path, progress: ProgressLog, workers: int
 ) -> tuple[Trained, Evaluator]:
     """The training of `cell`, run now or loaded from `out`, and its evaluator."""
-    prepared = PreparedCell.of(config, dataset, cell)
-    population, federation, method = prepared.population, prepared.federation, prepared.method
-    evaluator = prepared.evaluator
-    file = trained_file(out, cell)
+    prepared, file = PreparedCell.of(config, dataset, cell), trained_file(out, cell)
     folder = file.parent
-    if units := _units(population, config.units_per_domain):
+    if units := _units(prepared.population, config.units_per_domain):
         progress.say(f"{cell.folder}: {units}")
     if file.is_file():
         progress.say(f"{cell.folder}: already trained")
         _finish_thinning(folder)
         stored = read_json(file, _TRAINED)
         check_files(folder, stored.files)
-        return stored, evaluator(Transcript.load(folder))
+        return stored, prepared.evaluator(Transcript.load(folder))
     for name in (TENSORS, MANIFEST, MODEL):  # of an incompletely saved training
         (folder / name).unlink(missing_ok=True)
-    recording = Transcript(config.keep if config.keep in ("all", "small") else VIEWS)
-    wire = prepared.wire(recording)
-    evaluation_model = method.model(federation, generator(cell.seed, 7)).to(federation.device)
-    own_statistics = method.local_statistics
+    wire = prepared.wire(Transcript(config.keep if config.keep in ("all", "small") else VIEWS))
+    checkpoints = Checkpoints(folder, _described(config, prepared.method, dataset, cell, prepared.population))
     log = round_log(config.log, out, cell.folder)
+    try:
+        trained = _run(prepared, wire, _engine(config, dataset, cell, workers), checkpoints, log, progress)
+    finally:
+        log.close()
+    if trained.failed is None:
+        files = {name: digest(folder / name) for name in (TENSORS, MANIFEST, MODEL) if (folder / name).is_file()}
+        trained = trained.model_copy(update={"files": files})
+        write_json(file, trained.model_dump_json().encode())
+    checkpoints.remove()
+    return trained, prepared.evaluator(wire.transcript)
+
+
+def _run(
+    prepared: PreparedCell,
+    wire: Wire,
+    engine: Engine,
+    checkpoints: Checkpoints,
+    log: RoundLog,
+    progress: ProgressLog,
+) -> Trained:
+    """Runs the training, and stores transcript and final model in the checkpoints' folder unless it fails."""
+    name, method, population, folder = prepared.cell.folder, prepared.method, prepared.population, checkpoints.folder
+    device = prepared.federation.device
+    evaluation_model = method.model(prepared.federation, generator(prepared.cell.seed, 7)).to(device)
     observer = RoundEvaluation(
-        cell.folder, population, method.rounds, method.personal, own_statistics, evaluation_model, progress, log
+        name, population, method.rounds, method.personal, method.local_statistics, evaluation_model, progress, log
     )
-    checkpoints = Checkpoints(folder, _described(config, method, dataset, cell, population))
-    engine = _engine(config, dataset, cell, workers)
     engine.on_round, engine.on_answer = observer.on_round, observer.on_answer
     engine.checkpoints, engine.observer = checkpoints, observer
     task = observer.task
     try:
-        model = engine.run(method, federation, population.clients, wire).to(federation.device)
-        final, personal = utility(model, population, own_statistics), None
-        if method.personal:
-            names = list(population.clients)
-            personal = personal_utility(lambda name: method.model_of(model, name), names, population)
-        evaluated = observer.evaluated
-        if method.rounds not in evaluated:  # the final model was not sent to clients
-            evaluated[method.rounds] = personal or final
-            log.write(method.rounds, figures(evaluated[method.rounds]))
-        rounds = tuple(round_utility(round, evaluation) for round, evaluation in sorted(evaluated.items()))
-        trained = Trained(
-            utility=final.model_copy(update={"rounds": rounds, "personal": personal, **chosen(evaluated)}),
-            train_s=checkpoints.train_s,
-            wire_s=engine.wire_s,
-            log={name: figure for name, figure in engine.log.items() if isfinite(figure)},
-        )
-        wire.transcript.save(folder)
-        write_tensors(folder / MODEL, {name: t.cpu().contiguous() for name, t in model.state_dict().items()})
-        progress.done(task, f"{cell.folder}: trained in {trained.train_s:.1f} s, {accuracies(personal or final)}")
-        if training_warning := method.training_warning(trained.log):
-            progress.say(f"{cell.folder}: {training_warning}")
+        model = engine.run(method, prepared.federation, population.clients, wire).to(device)
+        measured = _utility(prepared, model, observer, log)
     except Diverged as error:
         trained = Trained(utility=None, diverged=str(error), train_s=checkpoints.train_s, wire_s=engine.wire_s)
         wire.transcript.save(folder)
-        progress.done(task, f"{cell.folder}: {error}")
+        progress.done(task, f"{name}: {error}")
+        return trained
     except ClientFailed as error:
-        trained = Trained(utility=None, failed=str(error), train_s=checkpoints.train_s, wire_s=engine.wire_s)
-        progress.done(task, f"{cell.folder}: failed: {error}")
-        checkpoints.remove()
-        return trained, evaluator(wire.transcript)
-    finally:
-        log.close()
-    files = {name: digest(folder / name) for name in (TENSORS, MANIFEST, MODEL) if (folder / name).is_file()}
-    trained = trained.model_copy(update={"files": files})
-    write_json(file, trained.model_dump_json().encode())
-    checkpoints.remove()
-    return trained, evaluator(wire.transcript)
+        progress.done(task, f"{name}: failed: {error}")
+        return Trained(utility=None, failed=str(error), train_s=checkpoints.train_s, wire_s=engine.wire_s)
+    diagnostics = {key: figure for key, figure in engine.log.items() if isfinite(figure)}
+    trained = Trained(utility=measured, train_s=checkpoints.train_s, wire_s=engine.wire_s, log=diagnostics)
+    wire.transcript.save(folder)
+    write_tensors(folder / MODEL, {key: t.cpu().contiguous() for key, t in model.state_dict().items()})
+    accuracy = accuracies(measured.personal or measured)
+    progress.done(task, f"{name}: trained in {trained.train_s:.1f} s, {accuracy}")
+    if training_warning := method.training_warning(trained.log):
+        progress.say(f"{name}: {training_warning}")
+    return trained
+
+
+def _utility(prepared: PreparedCell, model: nn.Module, observer: RoundEvaluation, log: RoundLog) -> Utility:
+    """Utility of the final model, of personal models, and after each evaluated round.
+
+    Raises:
+        Diverged: Logits are not finite.
+    """
+    method, population = prepared.method, prepared.population
+    final, personal = utility(model, population, method.local_statistics), None
+    if method.personal:
+        names = list(population.clients)
+        personal = personal_utility(lambda name: method.model_of(model, name), names, population)
+    evaluated = observer.evaluated
+    if method.rounds not in evaluated:  # the final model was not sent to clients
+        evaluated[method.rounds] = personal or final
+        log.write(method.rounds, figures(evaluated[method.rounds]))
+    rounds = tuple(round_utility(round, evaluation) for round, evaluation in sorted(evaluated.items()))
+    return final.model_copy(update={"rounds": rounds, "personal": personal, **chosen(evaluated)})
 
 
 def _engine(config: AuditConfig, dataset: Dataset, cell: Cell, workers: int) -> Engine:
@@ -218,10 +237,8 @@ def client_world(parts: Sequence[type[Role]], config: AuditConfig, sha256: str |
     from fdgpriv.federation.flower_clients import ClientWorld
 
     dataset, config = reloaded(parts, config, sha256)
-    population = config.populate(dataset, cell.method, cell.target, cell.seed)
-    federation = config.federation(dataset, list(population.clients), cell.seed, cell.method)
-    method, defense = defended(config.method(cell.method), cell.defense, config.inject_bug)
-    return ClientWorld(method, federation, population.clients, defense)
+    prepared = PreparedCell.of(config, dataset, cell)
+    return ClientWorld(prepared.method, prepared.federation, prepared.population.clients, prepared.defense)
 
 
 def reloaded(
@@ -278,9 +295,9 @@ def _units(population: Population, wanted: int | None) -> str | None:
         return None
     units = Counter(map(population.main_domain, population.domain_of))
     counts = [units[d] for d in range(len(population.sources))]
-    told = ", ".join(f"{name} {count}" for name, count in zip(population.sources, counts, strict=True))
-    few = f"; the images that are left over make no {wanted}" if min(counts) < wanted else ""
-    return f"clients and shadow clients: {told}{few}"
+    by_domain = ", ".join(f"{name} {count}" for name, count in zip(population.sources, counts, strict=True))
+    shortage = f"; the images that are left over make no {wanted}" if min(counts) < wanted else ""
+    return f"clients and shadow clients: {by_domain}{shortage}"
 
 
 def _described(

@@ -83,41 +83,42 @@ class CalibrationLayout:
         count = _EXPENSIVE_CLIENTS if self.series.expensive and self.needs.image_bounds else _CLIENTS
         turns = [held_back[turn % len(held_back)] for turn in range(count)]
         domains = tuple(domain for _, domain in turns)
-        simulated_data, state = self.clients.get(
+        data_of_clients, state = self.clients.get(
             (domains, self.typical, shifted), lambda: self._clients(domains, shifted)
         )
+        names = [f"calibration {holder} {turn}" for turn in range(count)]
+        clients = {name: replace(data, client=name) for name, data in zip(names, data_of_clients, strict=True)}
+        domain_of = {name: number for name, (number, _) in zip(names, turns, strict=True)}
+        of_images = {name: torch.full((len(clients[name]),), number) for name, number in domain_of.items()}
+        population = replace(self.population, clients=clients, domain_of=of_images, shadows={})
         rng = torch.Generator().set_state(state)
-        clients = {
-            name: replace(data, client=name)
-            for turn, data in enumerate(simulated_data)
-            for name in (f"calibration {holder} {turn}",)
-        }
-        domain_of = {name: torch.full((len(clients[name]),), d) for name, (d, _) in zip(clients, turns, strict=True)}
-
-        def models(received: Mapping[str, ModelState]) -> dict[str, ModelState]:
-            """By simulated client, the model that a client of its domain received."""
-            by_client = {name: model_of_domain(self.population, received, int(d[0])) for name, d in domain_of.items()}
-            return {name: model for name, model in by_client.items() if model is not None}
-
-        simulated = replace(self.population, clients=clients, domain_of=domain_of, shadows={})
-        series = replace(
-            self.series,
-            wire={},
-            clients=tuple(clients),
-            received_model=models(self.series.received_model),
-            receiver={},
-            earlier={},
-            history=tuple(e.of_clients(models(e.received_model)) for e in self.series.history),
-        )
-        each = _FEW if self.series.expensive else _MANY
-        layout = TrialLayout(simulated, series, self.maker, rng, self.needs, 1)
-        groups = layout.groups(sizes, dict.fromkeys([size for size in sizes if size is not None], each), {})
+        layout = TrialLayout(population, self._series_of(domain_of), self.maker, rng, self.needs, 1)
+        per_client = _FEW if self.series.expensive else _MANY
+        groups = layout.groups(sizes, dict.fromkeys([size for size in sizes if size is not None], per_client), {})
         joint_pool = in_file(torch.cat([pool, layout.pool.images]))
         trials = [
             CalibrationTrial(group.client, group.size, _with_offset(layout.scored(group), len(pool), joint_pool))
             for group in groups
         ]
         return Calibration(trials, joint_pool)
+
+    def _series_of(self, domain_of: Mapping[str, int]) -> ArtifactSeries[Simulator]:
+        """The same artifacts of simulated clients, by the index of each one's domain; none of them is recorded."""
+
+        def models(received: Mapping[str, ModelState]) -> dict[str, ModelState]:
+            """By simulated client, the model that a client of its domain received."""
+            by_client = {name: model_of_domain(self.population, received, d) for name, d in domain_of.items()}
+            return {name: model for name, model in by_client.items() if model is not None}
+
+        return replace(
+            self.series,
+            wire={},
+            clients=tuple(domain_of),
+            received_model=models(self.series.received_model),
+            receiver={},
+            earlier={},
+            history=tuple(e.of_clients(models(e.received_model)) for e in self.series.history),
+        )
 
     def _clients(self, domains: Sequence[Domain], shifted: bool) -> SimulatedClients:
         """A client with images of each of these domains, and the state of the generator that drew them."""

@@ -52,6 +52,23 @@ class ImageGroup:
 
 
 @dataclass(frozen=True, eq=False)
+class TrialCandidates:
+    """The candidate images of one trial, as indices into the pool.
+
+    Attributes:
+        line_ups: (T, N), each with one of the artifact's images.
+        positions: (T,) of that image.
+        membership: (M,) the images that are asked about.
+        members: (M,) whether the attacked client trained on each.
+    """
+
+    line_ups: Tensor
+    positions: Tensor
+    membership: Tensor
+    members: Tensor
+
+
+@dataclass(frozen=True, eq=False)
 class ReferenceArtifact:
     """An artifact that no group of a client's images was shared as: a random one, or the undefended one of one image."""
 
@@ -164,75 +181,108 @@ class TrialLayout:
 
     def scored(self, group: ImageGroup) -> ScoredObservation:
         """The observation of this group's artifact and its truth, without controls; membership candidates are its own."""
-        candidates, positions = self.pool.line_ups(group.client, group.index, self.rng)
-        membership_candidates, members = self.pool.own_membership_candidates(group.client, group.index)
-        truth = self._truth(group, group.index, candidates, positions, membership_candidates, members)
-        return ScoredObservation(self._observation(group, group, candidates, membership_candidates), truth)
+        line_ups, positions = self.pool.line_ups(group.client, group.index, self.rng)
+        membership = self.pool.own_membership_candidates(group.client, group.index)
+        candidates = TrialCandidates(line_ups, positions, *membership)
+        return ScoredObservation(
+            self._observation(group, group, candidates), self._truth(group, group.index, candidates)
+        )
 
     def _trial(
         self, group: ImageGroup, groups: Sequence[ImageGroup], public: Tensor | None, earlier_public: PublicRows
     ) -> Trial:
-        of_all = self.series.is_global and group.size is None
-        candidates, positions = self.pool.line_ups(group.client, group.index, self.rng, of_all)
-        number = None if group.size is None else group.number
-        membership_candidates, members = self.pool.membership_candidates(
-            group.client, group.index, number, self.series.is_global
-        )
-        mine = self._truth(group, group.index, candidates, positions, membership_candidates, members)
-        domain = self.pool.domain[group.client]
+        candidates = self._candidates(group)
+        truth = self._truth(group, group.index, candidates)
 
-        def observed(other: ImageGroup | ReferenceArtifact) -> ScoredObservation:
-            shared = self.needs.image_bounds and self.series.expensive  # predictions are then the same in every trial
-            key = (0 if shared else id(group), id(other))
-            if key not in self._observations:
-                series = other if shared and isinstance(other, ImageGroup) else group
-                observation = self._observation(series, other, candidates, membership_candidates)
-                self._observations[key] = other, observation
-            sender = (self.number[other.client],) if isinstance(other, ImageGroup) else mine.senders
-            return ScoredObservation(self._observations[key][1], replace(mine, senders=sender))
+        def observed(artifact: ImageGroup | ReferenceArtifact) -> ScoredObservation:
+            return self._observed(group, artifact, candidates, truth)
 
         by_role = {"attack": [observed(group)]}
         if public is not None:
             by_role["random_style"] = [observed(artifact) for artifact in self._random(group, public, earlier_public)]
-        any_size = self.needs.hidden_size and group.size is not None
-        peers = [g for g in groups if g.client != group.client and (any_size or g.size == group.size)]
-        for name, near in zip(OTHERS, (True, False), strict=True):
-            if of_all:
-                by_role[name] = [
-                    self._non_members(group, mine, non_members)
-                    for non_members in self.pool.non_members(domain, near, self.alternatives, self.rng)
-                ]
-                continue
-            others = [g for g in peers if (self.pool.domain[g.client] == domain) is near]
-            indices = torch.randperm(len(others), generator=self.rng)[: self.alternatives].tolist()
-            by_role[name] = [observed(others[i]) for i in indices]
-        by_role = {role: several for role, several in by_role.items() if several}
+        for role, is_same_domain in zip(OTHERS, (True, False), strict=True):
+            if self._is_of_all(group):
+                controls = self._of_non_members(group, is_same_domain, truth)
+            else:
+                controls = [observed(other) for other in self._others(group, groups, is_same_domain)]
+            if controls:
+                by_role[role] = controls
         crossed = self._crossed(group, groups, observed, by_role) if self.crossing and group.size is None else {}
-        given: dict[str, list[tuple[Tensor, GroundTruth]]] = {}
+        bounds: dict[str, list[tuple[Tensor, GroundTruth]]] = {}
         if self.needs.image_bounds:
-            few = [
-                (int(i), self._truth(group, i[None], candidates, positions, membership_candidates, members))
-                for i in group.index[: self.alternatives]
-            ]
-            images = self.holding(group.client)
-            given["nearest_own"] = [(nearest_other(images.images, i), truth) for i, truth in few]
-            given["own_colour"] = [(images.images[i].mean((1, 2), keepdim=True), truth) for i, truth in few]
-            if group.size != 1:
-                every = replace(mine, mean_image=torch.empty(0))
-                given["own_mean"] = [(self._mean(group), every)]
-                given["own_domain_mean"] = [(self._domain_mean(domain), every)]
+            image_truths = {int(i): self._truth(group, i[None], candidates) for i in group.index[: self.alternatives]}
+            bounds = self._image_bounds(group, truth, image_truths)
             if not self.series.expensive:
-                by_role["autoencoder"] = [
-                    ScoredObservation(
-                        self._observation(
-                            group, ReferenceArtifact(self._undefended(images, i)), candidates, membership_candidates, 1
-                        ),
-                        truth,
-                    )
-                    for i, truth in few
-                ]
+                by_role["autoencoder"] = self._undefended(group, candidates, image_truths)
         name = group.client if group.size is None else f"{group.client}/{group.size}/{group.number}"
-        return Trial(name, group.client, group.size, mine, by_role, given, crossed)
+        return Trial(name, group.client, group.size, truth, by_role, bounds, crossed)
+
+    def _is_of_all(self, group: ImageGroup) -> bool:
+        """Whether the group's artifact is one of all clients."""
+        return self.series.is_global and group.size is None
+
+    def _candidates(self, group: ImageGroup) -> TrialCandidates:
+        line_ups, positions = self.pool.line_ups(group.client, group.index, self.rng, self._is_of_all(group))
+        number = None if group.size is None else group.number
+        membership = self.pool.membership_candidates(group.client, group.index, number, self.series.is_global)
+        return TrialCandidates(line_ups, positions, *membership)
+
+    def _observed(
+        self,
+        group: ImageGroup,
+        artifact: ImageGroup | ReferenceArtifact,
+        candidates: TrialCandidates,
+        truth: GroundTruth,
+    ) -> ScoredObservation:
+        """The artifact, read in the place of the group's. Where predictions are the same in every trial, as of
+        reconstructions from expensive artifacts, trials share the observation.
+        """
+        shared = self.needs.image_bounds and self.series.expensive
+        key = (0 if shared else id(group), id(artifact))
+        if key not in self._observations:
+            asked = artifact if shared and isinstance(artifact, ImageGroup) else group
+            self._observations[key] = artifact, self._observation(asked, artifact, candidates)
+        senders = (self.number[artifact.client],) if isinstance(artifact, ImageGroup) else truth.senders
+        return ScoredObservation(self._observations[key][1], replace(truth, senders=senders))
+
+    def _others(self, group: ImageGroup, groups: Sequence[ImageGroup], is_same_domain: bool) -> list[ImageGroup]:
+        """Some groups of other clients, of the same domain or of other domains; of the same size unless that is hidden."""
+        domain, any_size = self.pool.domain, self.needs.hidden_size and group.size is not None
+        others = [
+            other
+            for other in groups
+            if other.client != group.client
+            and (any_size or other.size == group.size)
+            and (domain[other.client] == domain[group.client]) is is_same_domain
+        ]
+        return [others[i] for i in torch.randperm(len(others), generator=self.rng)[: self.alternatives].tolist()]
+
+    def _of_non_members(self, group: ImageGroup, is_same_domain: bool, truth: GroundTruth) -> list[ScoredObservation]:
+        """The artifact of all clients with candidates that are not among its images, of the client's domain or of others."""
+        domain = self.pool.domain[group.client]
+        drawn = self.pool.non_members(domain, is_same_domain, self.alternatives, self.rng)
+        return [self._non_members(group, truth, images) for images in drawn]
+
+    def _image_bounds(
+        self, group: ImageGroup, truth: GroundTruth, image_truths: Mapping[int, GroundTruth]
+    ) -> dict[str, list[tuple[Tensor, GroundTruth]]]:
+        """By role, what somebody with the client's images would answer, with the truth that it is scored against.
+
+        Args:
+            group: The attacked images.
+            truth: Of all of them.
+            image_truths: By index of an image, its own truth.
+        """
+        images = self.holding(group.client).images
+        bounds = {
+            "nearest_own": [(nearest_other(images, i), of_image) for i, of_image in image_truths.items()],
+            "own_colour": [(images[i].mean((1, 2), keepdim=True), of_image) for i, of_image in image_truths.items()],
+        }
+        if group.size != 1:
+            of_images = replace(truth, mean_image=torch.empty(0))
+            bounds["own_mean"] = [(self._mean(group), of_images)]
+            bounds["own_domain_mean"] = [(self._domain_mean(self.pool.domain[group.client]), of_images)]
+        return bounds
 
     def _crossed(
         self,
@@ -251,8 +301,7 @@ class TrialLayout:
         self,
         series: ImageGroup,
         other: ImageGroup | ReferenceArtifact,
-        candidates: Tensor,
-        membership_candidates: Tensor,
+        candidates: TrialCandidates,
         n_images: int | None = None,
     ) -> Observation:
         """The observation of `other`, with the candidates and the number of images of the trial."""
@@ -263,17 +312,19 @@ class TrialLayout:
             n_images = self._n_images(series.client) if series.size is None else series.size
         level = series.sent.level
 
-        def alike(earlier: EarlierRound) -> Sent:
+        def anonymised(earlier: EarlierRound) -> Sent:
             return earlier.simulator.anonymised(read(other.earlier[earlier.number].shared.sent), level)
 
         return Observation(
             self.series.simulator.anonymised(other.sent, level),
             n_images,
-            candidates,
-            membership_candidates,
+            candidates.line_ups,
+            candidates.membership,
             self.series.received_model.get(whose),
             {
-                earlier.number: Earlier(Deferred(partial(alike, earlier)), other.earlier[earlier.number].received_model)
+                earlier.number: Earlier(
+                    Deferred(partial(anonymised, earlier)), other.earlier[earlier.number].received_model
+                )
                 for earlier in self.series.history
                 if earlier.number in other.earlier
             },
@@ -286,21 +337,22 @@ class TrialLayout:
         """Number of images of the client's artifact on the wire; of all clients where the artifact is global."""
         return sum(len(self.population.data(name)) for name in (self.names if self.series.is_global else (client,)))
 
-    def _non_members(self, group: ImageGroup, mine: GroundTruth, non_members: Tensor) -> ScoredObservation:
+    def _non_members(self, group: ImageGroup, truth: GroundTruth, non_members: Tensor) -> ScoredObservation:
         """The same artifact with candidates that are not among its images, half of which are labelled as members."""
         ordered, order = non_members.sort()
-        candidates, positions = self.pool.line_ups_of_non_members(non_members, len(mine.candidates), self.rng)
-        truth = replace(
-            mine,
+        line_ups, positions = self.pool.line_ups_of_non_members(non_members, len(truth.candidates), self.rng)
+        candidates = TrialCandidates(line_ups, positions, ordered, order < len(non_members) // 2)
+        of_non_members = replace(
+            truth,
             membership_candidates=ordered,
-            members=order < len(non_members) // 2,
+            members=candidates.members,
             trained_by=self.pool.trained_by(ordered),
-            candidates=candidates,
+            candidates=line_ups,
             positions=positions,
             source=self.pool.images,
             index=non_members[:SCORED],
         )
-        return ScoredObservation(self._observation(group, group, candidates, ordered), truth)
+        return ScoredObservation(self._observation(group, group, candidates), of_non_members)
 
     def _random(self, group: ImageGroup, public: Tensor, earlier_public: PublicRows) -> Sequence[ReferenceArtifact]:
         """Artifacts drawn from the public distribution; where evaluating them is expensive, the same few for all trials.
@@ -308,14 +360,14 @@ class TrialLayout:
         Those of earlier rounds have the same weights on the same simulated clients.
         """
         received_model = self.series.received_model.get(group.client)
-        few = self.needs.image_bounds or self.series.expensive
+        are_shared = self.needs.image_bounds or self.series.expensive
         key = (group.size, id(received_model))
-        if few and key in self._drawn:
+        if are_shared and key in self._drawn:
             return self._drawn[key]
-        count = RANDOM_ARTIFACTS if not few else 1 if self.series.own_models else self.alternatives
+        count = RANDOM_ARTIFACTS if not are_shared else 1 if self.series.own_models else self.alternatives
         seed = int(torch.randint(2**62, (), generator=self.rng))
 
-        def before(earlier: EarlierRound, model: ModelState | None, number: int) -> Artifact:
+        def of_earlier_round(earlier: EarlierRound, model: ModelState | None, number: int) -> Artifact:
             rows = earlier_public(earlier, group.size)
             return earlier.simulator.random(rows, count, model, generator(seed))[number]
 
@@ -323,51 +375,51 @@ class TrialLayout:
         models = {earlier: earlier.received_model.get(group.client) for earlier in self.series.simulated_history}
         references = [
             ReferenceArtifact(
-                artifact.in_file() if few else artifact,
+                artifact.in_file() if are_shared else artifact,
                 {
-                    earlier.number: Earlier(Deferred(partial(before, earlier, model, number)), model)
+                    earlier.number: Earlier(Deferred(partial(of_earlier_round, earlier, model, number)), model)
                     for earlier, model in models.items()
                 },
             )
             for number, artifact in enumerate(artifacts)
         ]
-        return self._drawn.setdefault(key, references) if few else references
+        return self._drawn.setdefault(key, references) if are_shared else references
 
-    def _undefended(self, images: ClientImages, image: int) -> Artifact:
-        """The undefended artifact of one image."""
-        sample = ClientSample(images, torch.tensor([image]), granularity="image", defended=False)
-        return self.series.simulator.simulate(sample, self.rng)
+    def _undefended(
+        self, group: ImageGroup, candidates: TrialCandidates, image_truths: Mapping[int, GroundTruth]
+    ) -> list[ScoredObservation]:
+        """The undefended artifact of each of these images of the group, read in the place of the group's."""
+        observations = []
+        for image, truth in image_truths.items():
+            index = torch.tensor([image])
+            sample = ClientSample(self.holding(group.client), index, granularity="image", defended=False)
+            artifact = ReferenceArtifact(self.series.simulator.simulate(sample, self.rng))
+            observations.append(ScoredObservation(self._observation(group, artifact, candidates, 1), truth))
+        return observations
 
-    def _truth(
-        self,
-        group: ImageGroup,
-        index: Tensor,
-        candidates: Tensor,
-        positions: Tensor,
-        membership_candidates: Tensor,
-        members: Tensor,
-    ) -> GroundTruth:
-        data, of_all = self.population.data(group.client), self.series.is_global and group.size is None
-        of_artifact = index is group.index and not of_all  # else of one image, for a bound
-        whole = data.labels if group.size is None else data.labels[index]
+    def _truth(self, group: ImageGroup, index: Tensor, candidates: TrialCandidates) -> GroundTruth:
+        """The truth about the group's artifact, or about one of its images, at `index` (1,), for a bound."""
+        data = self.population.data(group.client)
+        is_of_group = index is group.index and not self._is_of_all(group)
+        labels = data.labels if group.size is None else data.labels[index]
         scored = index[:SCORED]
         return GroundTruth(
             source=data.images,
             index=scored,
             labels=data.labels[scored],
-            histogram=whole.bincount(minlength=data.classes) / len(whole),
+            histogram=labels.bincount(minlength=data.classes) / len(labels),
             domain=self.pool.domain[group.client],
-            positions=positions,
-            candidates=candidates,
+            positions=candidates.positions,
+            candidates=candidates.line_ups,
             pool=self.pool.images,
-            members=members,
-            trained_by=self.pool.trained_by(membership_candidates),
+            members=candidates.members,
+            trained_by=self.pool.trained_by(candidates.membership),
             senders=(self.number[group.client],),
-            count=self._n_images(group.client) if group.size is None else len(whole),
+            count=self._n_images(group.client) if group.size is None else len(labels),
             place=self.earlier.index(group.client) if group.client in self.earlier else -1,
-            membership_candidates=membership_candidates,
+            membership_candidates=candidates.membership,
             contributions=self._contributions(group, scored) if self.needs.contributions else torch.empty(0, 0),
-            mean_image=self._mean(group) if self.needs.mean_image and of_artifact else torch.empty(0),
+            mean_image=self._mean(group) if self.needs.mean_image and is_of_group else torch.empty(0),
             metric_networks=self.metric_networks,
         )
 
