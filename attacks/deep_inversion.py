@@ -57,6 +57,7 @@ class DeepInversion(Attack):
     """
 
     reads = (ModelState, BatchNormStatistics)
+    evaluates_models = True
     task = Images()
     group_sizes = (1, None)
     threats = ("server",)

@@ -56,6 +56,7 @@ class GradientInversion(Attack):
     """
 
     reads = (ModelUpdate, ModelState)
+    evaluates_models = True
     task = Images()
     group_sizes = (1, None)
     threats = ("server",)

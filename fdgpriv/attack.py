@@ -32,6 +32,7 @@ class Attack(Role):
             `GROUP_SIZES`, or `FEW_GROUP_SIZES` if simulating an artifact is expensive.
         ablations: Additional evaluations; ``layer``: single images at every layer; ``rounds``: artifacts of one client
             from several rounds combined.
+        evaluates_models: Whether it passes images through models that clients shared, whose outputs must then be finite.
         learned: Whether it learns from artifacts that it simulates; where a leak is planted it learns anew, from artifacts
             with the same leak.
     """
@@ -43,6 +44,7 @@ class Attack(Role):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     group_sizes: ClassVar[GroupSizes | None] = None
     ablations: ClassVar[tuple[str, ...]] = ()
+    evaluates_models: ClassVar[bool] = False
     learned: ClassVar[bool] = False
 
     @abstractmethod

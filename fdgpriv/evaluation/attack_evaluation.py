@@ -247,6 +247,7 @@ class AttackEvaluation:
         return (
             series.refused(threat)
             or attack.inapplicable(series)
+            or (evaluator.overflow_reason(series) if attack.evaluates_models else None)
             or insufficient_data_reason(evaluator.population, evaluator.federation.classes, series, threat)
         )
 

@@ -14,6 +14,7 @@ from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.defense import Defense
 from fdgpriv.evaluation.auxiliary import AuxiliaryData, leaks
 from fdgpriv.evaluation.calibration import CalibrationLayout, SimulatedClients, model_of_domain
+from fdgpriv.evaluation.finite_outputs import overflow_reason
 from fdgpriv.evaluation.trial import AdversaryTrials, Trial, TrialNeeds
 from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT, MANY_SINGLES, TrialLayout
 from fdgpriv.evaluation.trial_set import TrialSet
@@ -38,6 +39,7 @@ from fdgpriv.view import RecordedRound
 LEAKED_SHARE = 0.5  # of each client's images, where the threat model has leaked pairs
 PUBLIC_ARTIFACTS = 20  # per domain, to estimate the distribution of public artifacts
 PUBLIC_EXPENSIVE = 3  # the same where simulation is expensive
+CHECKED_IMAGES = 8  # per domain, on which shared models must give finite outputs
 CACHED_TRIAL_SETS = 4  # number of trial layouts that are cached
 
 
@@ -79,6 +81,7 @@ class Evaluator:
             max_entries=CACHED_TRIAL_SETS
         )  # one attack's adversaries come one after the other
         self._undefended = Cache[Evaluator]()
+        self._overflow_reasons = Cache[str | None]()
         self.recorded_styles = RecordedStyles.of(self.transcript, self.method, self.federation, self.seed)
         self.artifact_series = self._recorded_series()
 
@@ -126,6 +129,11 @@ class Evaluator:
         if name not in self.artifact_series:
             raise ValueError(f"{self.method.name()} shared no {name.replace('_', ' ')}: there is nothing to evaluate")
         return self.artifact_series[name]
+
+    def overflow_reason(self, series: ArtifactSeries[Simulator]) -> str | None:
+        """Why no attack can evaluate the models of these artifacts, in one sentence; None where attacks can."""
+        images = torch.cat([domain.images[:CHECKED_IMAGES] for domain in self.population.auxiliary.values()])
+        return self._overflow_reasons.get(series, lambda: overflow_reason(series, images))
 
     def networks_comparing(self, series: ArtifactSeries[Simulator]) -> MetricNetworks:
         """What compares reconstructions from these artifacts: no network that an attack on them optimises against."""

@@ -77,10 +77,15 @@ class ImportanceSimulator(DefendedSimulator):
             received_model: The model that the client started from.
             like: Images (M, 3, H, W) like the client's, for recomputing BatchNorm statistics.
         """
-        tensors = {n.removeprefix(_MODEL): t for n, t in artifact.tensors().items() if n.startswith(_MODEL)}
-        model = ModelState(client=SERVER, round=received_model.round, state=received_model.state | tensors)
-        gradients: Tensor = self._method.last_layer_gradients(self._under(model), images, like)
+        gradients: Tensor = self._method.last_layer_gradients(self.model_of(artifact, received_model), images, like)
         return gradients
+
+    def model_of(self, artifact: Artifact, received_model: ModelState | None) -> nn.Module:
+        """The network that the importances are of: the model that was sent with them, else the received one."""
+        assert received_model is not None
+        tensors = {n.removeprefix(_MODEL): t for n, t in artifact.tensors().items() if n.startswith(_MODEL)}
+        state = received_model.state | tensors
+        return self._under(ModelState(client=SERVER, round=received_model.round, state=state))
 
     @property
     def fresh_statistics(self) -> bool:

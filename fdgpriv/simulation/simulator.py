@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fdgpriv.artifacts.artifact import PEER, Artifact, Message
 from fdgpriv.artifacts.parameters import ModelState
@@ -131,6 +131,10 @@ class Simulator(ABC):
     def anonymised(self, artifact: Artifact, granularity: str) -> Artifact:
         """The artifact without its sender's name, so that only its values distinguish it from others."""
         return artifact.seen_as(PEER)
+
+    def model_of(self, artifact: Artifact, received_model: ModelState | None) -> nn.Module | None:
+        """The network in the artifact, which takes images from the CPU; None where artifacts of this kind have none."""
+        return None
 
     def in_first_round(self) -> "InRound | None":
         """How the artifacts are simulated that clients shared in the first recorded round, if it is another and known."""

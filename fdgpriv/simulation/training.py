@@ -133,6 +133,12 @@ class TrainingSimulator(DefendedSimulator):
         assert isinstance(artifact, ModelState)
         return artifact
 
+    def model_of(self, artifact: Artifact, received_model: ModelState | None) -> nn.Module:
+        assert received_model is not None
+        network = self.network()
+        self.after(artifact, received_model).load_into(network)
+        return network
+
     def change(self, artifact: Artifact, received_model: ModelState) -> dict[str, Tensor]:
         """Received minus trained tensors, by name, counters included."""
         trained = self.after(artifact, received_model).state
