@@ -1,4 +1,4 @@
-"""Label shares of a whole client from its style, beside the other clients' styles of the same domain.
+"""Label shares of a whole client from how its style differs from those of the other clients of its domain.
 
 A style is, but for what BatchNorm couples, an average over the client's images. So a linear reading of single images' labels
 from their influence on a style, applied to what a client's style differs from the other clients' mean, tells what its label
@@ -117,6 +117,62 @@ def _influences(replay: Replays) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @dataclass(frozen=True, eq=False)
+class _LabelledInfluences:
+    """Influences with labels, and rows of noise without, which keep a regression from reading what noise drowns.
+
+    Attributes:
+        rows: (N + M, F) influences of N images, and M rows of noise.
+        targets: (N + M, K) labels, one-hot, less the mean of the image's domain; 0 of noise.
+        domain: (N + M,) of each row.
+        count: N.
+        domains: Number of domains.
+    """
+
+    rows: Tensor
+    targets: Tensor
+    domain: Tensor
+    count: int
+    domains: int
+
+    @classmethod
+    def of(cls, domains: Sequence[_DomainStyles], labels: Sequence[Tensor], n: int) -> Self:
+        """Of the images of these domains; the noise of a style of n images is n times as large beside one image."""
+        counts = [len(domain.influences) for domain in domains]
+        scales = [math.sqrt(n * count / len(domain.noise)) for count, domain in zip(counts, domains, strict=True)]
+        noise = [scale * domain.noise for scale, domain in zip(scales, domains, strict=True)]
+        rows = torch.cat([domain.influences for domain in domains] + noise)
+        number = [torch.full((count,), d) for d, count in enumerate(counts)]
+        number += [torch.full((len(of_domain),), d) for d, of_domain in enumerate(noise)]
+        targets = rows.new_zeros(len(rows), labels[0].shape[1])
+        targets[: sum(counts)] = torch.cat([of_domain - of_domain.mean(0) for of_domain in labels])
+        return cls(rows, targets, torch.cat(number), sum(counts), len(domains))
+
+    def regression(self, known: bool) -> tuple[Tensor, Tensor]:
+        """Coefficients of the rows (N + M, K) by ridge regression, and predictions (N, K) of images that are left out.
+
+        The penalty errs least on these.
+
+        Args:
+            known: Whether clients have one of these domains: rows of one domain then count twice for each other, and single
+                images are left out; else whole domains.
+        """
+        gram, labels = self.rows @ self.rows.T, self.targets[: self.count]
+        if known:
+            gram = gram * (1 + (self.domain[:, None] == self.domain).double())
+        unit = float(gram.diagonal()[: self.count].mean())
+        values, vectors = torch.linalg.eigh(gram)
+        groups = torch.arange(self.count) if known else self.domain[: self.count]
+        least, coefficients, left_out = math.inf, self.targets, labels
+        for penalty in _PENALTIES:
+            weighed = vectors / (values.clamp_min(0) + penalty * unit)
+            solved = weighed @ (vectors.T @ self.targets)
+            predicted = labels - _errors(weighed, vectors, solved, groups)
+            if (loss := float((labels - predicted).square().sum())) < least:
+                least, coefficients, left_out = loss, solved, predicted
+        return coefficients, left_out
+
+
+@dataclass(frozen=True, eq=False)
 class _Reading:
     """A linear reading of labels from influences on styles.
 
@@ -132,50 +188,32 @@ class _Reading:
     def of(cls, domains: Sequence[_DomainStyles], labels: Sequence[Tensor], n: int, known: bool) -> Self:
         """Ridge regression of the labels (N, K) of each domain's images, one-hot, on their influences.
 
-        The penalty errs least on images left out, by which the reading is shrunk, too. Each domain has a reading of its
-        own that is drawn to that of all. Of an unknown domain there is only the latter, and a whole domain is left out.
+        It is shrunk by its predictions of images left out. Each domain has a reading of its own that is drawn to that of
+        all. Of an unknown domain there is only the latter, shrunk by what it can be expected to predict of another one.
 
         Args:
-            domains: The influences, and the noise of a style of n images, which is n times as large beside one image.
+            domains: The influences, and the noise of a style of n images.
             labels: By domain.
             n: Number of images of a style.
             known: Whether clients have one of these domains.
         """
-        counts = [len(domain.influences) for domain in domains]
-        scales = [math.sqrt(n * count / len(domain.noise)) for count, domain in zip(counts, domains, strict=True)]
-        rows = torch.cat([d.influences for d in domains] + [s * d.noise for s, d in zip(scales, domains, strict=True)])
-        of_images = torch.cat([torch.full((count,), d) for d, count in enumerate(counts)])
-        of_noise = torch.cat([torch.full((len(domain.noise),), d) for d, domain in enumerate(domains)])
-        of_rows = torch.cat([of_images, of_noise])
-        targets = rows.new_zeros(len(rows), labels[0].shape[1])
-        targets[: len(of_images)] = torch.cat([known_of - known_of.mean(0) for known_of in labels])
-        gram = rows @ rows.T
-        if known:
-            gram = gram * (1 + (of_rows[:, None] == of_rows).double())
-        unit = float(gram.diagonal()[: len(of_images)].mean())
-        values, vectors = torch.linalg.eigh(gram)
-        groups = torch.arange(len(of_images)) if known else of_images
-        best, chosen, left_out = math.inf, targets, targets
-        for penalty in _PENALTIES:
-            weighed = vectors / (values.clamp_min(0) + penalty * unit)
-            solved = weighed @ (vectors.T @ targets)
-            without = targets[: len(of_images)] - _errors(weighed, vectors, solved, groups)
-            if (loss := float((targets[: len(of_images)] - without).square().sum())) < best:
-                best, chosen, left_out = loss, solved, without
-        along, length = (targets[: len(of_images)] * left_out).sum(1), left_out.square().sum(1)
-        shares = [
-            float(along[of_images == d].sum() / length[of_images == d].sum().clamp_min(_LEAST))
-            for d in range(len(counts))
-        ]
+        data = _LabelledInfluences.of(domains, labels, n)
+        coefficients, left_out = data.regression(known)
+        along, length = (data.targets[: data.count] * left_out).sum(1), left_out.square().sum(1)
         slope = float(along.sum() / length.sum().clamp_min(_LEAST))
-        low = slope if known or len(shares) < 2 else slope - _DECILE * float(torch.tensor(shares).std())
+        low = slope
+        if not known and data.domains > 1:
+            of_images = [data.domain[: data.count] == d for d in range(data.domains)]
+            slopes = [float(along[is_own].sum() / length[is_own].sum().clamp_min(_LEAST)) for is_own in of_images]
+            low = slope - _DECILE * float(torch.tensor(slopes).std())
         shrinkage = min(1.0, max(0.0, low))
-        of_all = rows.T @ chosen
-        apart = [
-            rows[of_rows == d].T @ chosen[of_rows == d] if known else 0 for d in range(len(domains) if known else 1)
-        ]
-        explained = max(0.0, slope) * float(along.sum()) / max(float(targets.square().sum()), _LEAST)
-        return cls([shrinkage * (of_all + own) for own in apart], explained)
+        of_all = data.rows.T @ coefficients
+        weights = [shrinkage * of_all]
+        if known:
+            in_domain = [data.domain == d for d in range(data.domains)]
+            weights = [shrinkage * (of_all + data.rows[rows].T @ coefficients[rows]) for rows in in_domain]
+        explained = max(0.0, slope) * float(along.sum()) / max(float(data.targets.square().sum()), _LEAST)
+        return cls(weights, explained)
 
     def spread(self, others: Tensor, n: int) -> float:
         """The variance of readings (M, K) of other clients, less their mean, beside that expected of n independent draws."""
@@ -239,8 +277,8 @@ class StyleReading:
     def of(cls, adversary: Adversary, rounds: Sequence[SeenRound], settings: ReadStyles) -> Self:
         """Learns from the images that the adversary practises on; of other looks it simulates half as many clients."""
         domains, labels, known = [], [], not adversary.expects_other_looks
-        for place, domain in enumerate(adversary.practice):
-            count = settings.simulations if known or not place else max(2, settings.simulations // 2)
+        for number, domain in enumerate(adversary.practice):
+            count = settings.simulations if known or not number else max(2, settings.simulations // 2)
             replays = [Replays.of(adversary, seen, domain.images, adversary.typical, count) for seen in rounds]
             domains.append(_DomainStyles.of(replays))
             labels.append(F.one_hot(domain.labels, adversary.classes).double())
