@@ -50,7 +50,6 @@ class ImportanceMembership(Attack):
     """
 
     reads = (ImportanceWeights,)
-    evaluates_models = True
     task = Members()
     threats = ("server",)
     group_sizes = (1, 5, None)

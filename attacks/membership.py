@@ -72,7 +72,6 @@ class Membership(Attack):
     """
 
     reads = (ModelState, ModelUpdate, "global_model", "honest_mean")
-    evaluates_models = True
     task = Members()
     threats = ("server", "client", "third_party")
     group_sizes = (1, 20, None)

@@ -193,8 +193,9 @@ class Adversary:
     @property
     def shares_by_domain(self) -> dict[str, Tensor]:
         """The same (K,) among its images of each domain."""
-        every = (*self.domains, *self.held_back)
-        return {held.name: self._shares([one for one in every if one.name == held.name]) for held in self.domains}
+        domains = (*self.domains, *self.held_back)
+        names = [domain.name for domain in self.domains]
+        return {name: self._shares([domain for domain in domains if domain.name == name]) for name in names}
 
     @property
     def hedged_shares(self) -> Tensor:

@@ -62,7 +62,7 @@ class AuditConfig(Options):
             attacks=tuple(spec for spec in self.attack_specs if not isinstance(attacks.get(spec), Failed)),
             threats=self.threats or tuple(THREATS),
             device=_device(self.device),
-            unusable={part: found.line for part, found in tried.items() if isinstance(found, Failed)},
+            unusable={name: part.line for name, part in tried.items() if isinstance(part, Failed)},
         )
         parts = [config.method(spec) for spec in config.methods]
         threats = {spec: config._usable(spec).threats for spec in config.attacks}
@@ -146,29 +146,29 @@ class AuditConfig(Options):
             domains: Number of source domains.
         """
         names = ("clients", "partition", "backbone", "image_size", "held_out")
-        own = Setup(**{name: getattr(self, name) for name in names})
+        asked = Setup(**{name: getattr(self, name) for name in names})
         paper = self.method(spec).paper_setup if self.preset == "paper" else Setup()
-        found = own.over(paper).over(SETUPS[self.preset])
-        clients = found.clients if found.clients_per_domain is None else found.clients_per_domain * domains
-        size = data.DEFAULT_SIZE if self.dataset == "digits" else found.image_size
+        setup = asked.over(paper).over(SETUPS[self.preset])
+        clients = setup.clients if setup.clients_per_domain is None else setup.clients_per_domain * domains
+        size = data.DEFAULT_SIZE if self.dataset == "digits" else setup.image_size
         assert clients is not None
-        assert found.partition is not None
-        assert found.backbone is not None
+        assert setup.partition is not None
+        assert setup.backbone is not None
         assert size is not None
-        network = found.backbone if self.backbone or size >= LARGE else "small_resnet"
-        return Federated(clients, found.partition, network, size, SHARE if found.held_out is None else found.held_out)
+        network = setup.backbone if self.backbone or size >= LARGE else "small_resnet"
+        return Federated(clients, setup.partition, network, size, SHARE if setup.held_out is None else setup.held_out)
 
     def method(self, spec: str) -> Method:
         """The method `spec`; fields not in it come from `settings`, then from the preset."""
         part, named = Method.described(spec)
         preset = "default" if self.preset == "thorough" else self.preset  # thorough attacks on the same training
-        given = {**part.presets[preset], **self.settings, **named}
+        settings = {**part.presets[preset], **self.settings, **named}
         folder = self.weights if self.weights is not None and self.weights.is_dir() else None
         if folder is not None and self.transfers_styles(spec):
-            given.setdefault("codec_weights", folder)
+            settings.setdefault("codec_weights", folder)
         if self.photographs and self.transfers_styles(spec):
-            given.setdefault("codec", "adain_vgg" if folder is not None and has_adain_vgg(folder) else "photo")
-        return part.configured(given)
+            settings.setdefault("codec", "adain_vgg" if folder is not None and has_adain_vgg(folder) else "photo")
+        return part.configured(settings)
 
     @staticmethod
     def transfers_styles(spec: str) -> bool:
@@ -203,7 +203,7 @@ class AuditConfig(Options):
         targets = dataset.names if targets == ALL else tuple(dataset.domain(target).name for target in targets)
         if len(set(targets)) != len(targets):
             raise ValueError(f"--target: want each domain once, got {' '.join(targets)}")
-        shared = [told for target in targets if (told := target_among_sources(dataset, target)) is not None]
+        shared = [warning for target in targets if (warning := target_among_sources(dataset, target)) is not None]
         dataset = replace(dataset, warnings=(*shared, *dataset.warnings))
         if self.images is not None:
             dataset = dataset.few(self.images)
@@ -301,7 +301,7 @@ class AuditConfig(Options):
 
     def metric_names(self, spec: str, domains: int) -> list[str]:
         """The names of these networks."""
-        return list(dict.fromkeys(name for one in self.metric_networks(spec, domains) for name in one.names))
+        return list(dict.fromkeys(name for networks in self.metric_networks(spec, domains) for name in networks.names))
 
     def as_config(self, domains: int) -> dict[str, Any]:
         """The configuration stored in results.json, without local paths; `domains` is the number of source domains."""

@@ -66,12 +66,12 @@ def _built(config: AuditConfig, dataset: Dataset, weights: Mapping[str, dict[Tra
                 for client_data in clients.values():
                     method.check_data(client_data)
                 for defense in config.defenses:
-                    own, protecting = defended(method, defense, config.inject_bug)
-                    protecting.check_sizes({name: len(held) for name, held in clients.items()})
-                    trained = own.model(federation, generator(seed))
-                    own.check(trained)
+                    protected_method, protecting = defended(method, defense, config.inject_bug)
+                    protecting.check_sizes({name: len(client_data) for name, client_data in clients.items()})
+                    trained = protected_method.model(federation, generator(seed))
+                    protected_method.check(trained)
                     for client_data in clients.values():
-                        own.check_data(client_data)
+                        protected_method.check_data(client_data)
                     protecting.check_model(trained)
     return bool(built)
 
@@ -99,7 +99,9 @@ def _compared_by_users_networks(config: AuditConfig, dataset: Dataset) -> bool:
     """Whether images that attacks draw are compared by networks from the user's files, after all of these were checked."""
     if not any(config.attack(spec).task.draws_images for spec in config.attacks):
         return False
-    networks = [one for spec in config.methods for one in config.metric_networks(spec, len(dataset.domains) - 1)]
-    for one in networks:
-        one.check(dataset.image_size)
-    return any(one.of_user for one in networks)
+    networks = [
+        network for spec in config.methods for network in config.metric_networks(spec, len(dataset.domains) - 1)
+    ]
+    for network in networks:
+        network.check(dataset.image_size)
+    return any(network.of_user for network in networks)

@@ -1,5 +1,6 @@
 """Models whose outputs overflow are not evaluated by attacks, which say so in one line instead of failing."""
 
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,11 +12,13 @@ from factories_scores import RUN_KEY
 
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation.attack_evaluation import AttackEvaluation
 from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.evaluation.evaluator import Evaluator
+from fdgpriv.evaluation.not_measured import not_measured
 from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.threat import threat
 
@@ -66,7 +69,7 @@ def test_overflow_is_counted(fitted: Fitted, overflowing: Evaluator) -> None:
         assert reason is None or reason.startswith(f"{count} of 3 models that were shared give outputs")
 
 
-@pytest.mark.parametrize("attack", ["membership", "deep_inversion", "gradient_inversion"])
+@pytest.mark.parametrize("attack", ["deep_inversion", "gradient_inversion"])
 def test_overflow_is_not_applicable(overflowing: Evaluator, attack: str, tmp_path: Path) -> None:
     trials = AttackTrials(overflowing, Attack.parse(attack), threat("server"), curve=False)
     by_task = AttackEvaluation(trials, attack, KIND, True, tmp_path, "cell", RUN_KEY).run()
@@ -76,5 +79,32 @@ def test_overflow_is_not_applicable(overflowing: Evaluator, attack: str, tmp_pat
 
 
 def test_parameters_are_read_nevertheless() -> None:
-    """Attacks that look at tensors alone do not mind."""
-    assert not any(Attack.named(name).evaluates_models for name in ("label_histogram", "client_size", "linkage"))
+    """Attacks that look at tensors alone do not mind, and membership ranks outputs whatever they are."""
+    unaffected = ("label_histogram", "client_size", "linkage", "membership")
+    assert not any(Attack.named(name).evaluates_models for name in unaffected)
+
+
+def test_layers_that_overflow_are_left_out(digits: Dataset) -> None:
+    """Of a network whose last stages are scaled up: their styles are infinite, those before are not."""
+    fitted = fitted_once(shortened(digits, 48), clients=3)
+    evaluator = fitted.evaluator()
+    assert evaluator.recorded_styles is not None
+    series = evaluator.series(StyleStatistics.kind)
+    layers = series.simulator.layers()
+    assert evaluator.finite_layers(series) == layers
+    assert not any("not finite" in sentence for sentence in sentences(evaluator))
+    network = deepcopy(evaluator.recorded_styles.model)
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            if parameter.ndim > 1 and layers[-1] in name:
+                parameter.mul_(1e30)
+    styles = replace(evaluator.recorded_styles, model=network)
+    simulator = replace(series.simulator, recorded_styles=styles)
+    overflowing = fitted.evaluator()
+    overflowing.artifact_series = {StyleStatistics.kind: replace(series, simulator=simulator)}
+    assert overflowing.finite_layers(overflowing.series(StyleStatistics.kind)) == layers[:-1]
+    assert sum(f"styles at {layers[-1]}, which are not finite" in sentence for sentence in sentences(overflowing)) == 1
+
+
+def sentences(evaluator: Evaluator) -> list[str]:
+    return not_measured(evaluator, None, None, attacked=True, once=True, few=True)

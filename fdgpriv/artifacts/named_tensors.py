@@ -26,8 +26,8 @@ def named_tensors(kind: str) -> type[NamedTensors]:
         ValueError: The kind is no word, or one that fdgpriv knows.
     """
     if not _KIND.fullmatch(kind) or kind in Artifact.kinds:
-        known = ", ".join(Artifact.kinds)
-        raise ValueError(f"want kind to be a word like my_kind, other than {known}; got {kind!r}")
+        kinds = ", ".join(Artifact.kinds)
+        raise ValueError(f"want kind to be a word like my_kind, other than {kinds}; got {kind!r}")
     artifact_class: type[NamedTensors] = type("NamedTensors", (NamedTensors,), {})
     artifact_class.kind = kind  # set after the class is made, so that no other transcript knows the kind
     return artifact_class

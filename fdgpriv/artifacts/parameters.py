@@ -79,8 +79,8 @@ class ModelState(TensorState):
 
     def without_statistics(self) -> "ModelState":
         """The same state without BatchNorm's running statistics and counters."""
-        kept = {name: tensor for name, tensor in self.state.items() if name.rpartition(".")[2] not in STATISTICS}
-        return ModelState(client=self.client, round=self.round, state=kept)
+        parameters = {name: tensor for name, tensor in self.state.items() if name.rpartition(".")[2] not in STATISTICS}
+        return ModelState(client=self.client, round=self.round, state=parameters)
 
     def bn_statistics(self) -> dict[str, dict[str, Tensor]]:
         """BatchNorm statistics by layer: running_mean (C,), running_var (C,) and num_batches_tracked ()."""

@@ -50,6 +50,10 @@ def load(
     from fdgpriv.data.dataset import digest
     from fdgpriv.data.folder import folder
 
-    loaders = {"folder": folder, "camelyon17": camelyon17, **{one.name: one.load for one in BENCHMARKS}}
-    found = loaders[name](Path(root).expanduser(), size, progress, say)
-    return replace(found, sha256=digest(found.classes, found.domains))
+    loaders = {
+        "folder": folder,
+        "camelyon17": camelyon17,
+        **{benchmark.name: benchmark.load for benchmark in BENCHMARKS},
+    }
+    dataset = loaders[name](Path(root).expanduser(), size, progress, say)
+    return replace(dataset, sha256=digest(dataset.classes, dataset.domains))

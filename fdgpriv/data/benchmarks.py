@@ -60,16 +60,16 @@ class Benchmark:
         unpacked = [
             path for path in entries(root, Unread(root)).folders if _plain(path.name) in map(_plain, self.unpacked)
         ]
-        place, by_domain = max(
-            ((path, self._domains_in(path)) for path in (root, *unpacked)), key=lambda one: len(one[1])
+        folder, by_domain = max(
+            ((path, self._domains_in(path)) for path in (root, *unpacked)), key=lambda candidate: len(candidate[1])
         )
         if missing := [name for name in self.domains if name not in by_domain]:
             raise FileNotFoundError(
                 f"want the folders {', '.join(self.domains)} of {self.name} in {root} or {root / self.unpacked[0]}; "
                 f"missing: {', '.join(missing)}"
             )
-        unread, used = Unread(place), [path for paths in by_domain.values() for path in paths]
-        inside = entries(place, unread)
+        unread, used = Unread(folder), [path for paths in by_domain.values() for path in paths]
+        inside = entries(folder, unread)
         unread.add(OUTSIDE, inside.files)
         unread.add(f"folders of no domain of {self.name}", [path for path in inside.folders if path not in used])
         splits = {
@@ -90,13 +90,13 @@ class Benchmark:
             warnings=warnings,
         )
 
-    def _domains_in(self, place: Path) -> dict[str, list[Path]]:
+    def _domains_in(self, folder: Path) -> dict[str, list[Path]]:
         """By domain, its folders in this one; without those that are missing."""
         named: dict[str, list[Path]] = defaultdict(list)
-        for path in entries(place, Unread(place)).folders:
+        for path in entries(folder, Unread(folder)).folders:
             named[_plain(path.name)].append(path)
-        known = {name: named.get(name) or named.get(self.also.get(name, "")) for name in self.domains}
-        return {name: paths for name, paths in known.items() if paths}
+        by_domain = {name: named.get(name) or named.get(self.also.get(name, "")) for name in self.domains}
+        return {name: paths for name, paths in by_domain.items() if paths}
 
     def _splits(self, domain: Path, unread: Unread) -> list[Path]:
         """The folders that hold a domain's classes: its splits, or the domain itself."""

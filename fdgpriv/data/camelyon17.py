@@ -39,11 +39,11 @@ def camelyon17(root: Path, image_size: int, progress: Progress | None = None, sa
         patient level", IEEE TMI 2018; Koh et al., "WILDS", ICML 2021.
     """
     check_folder(root)
-    place = root / _FOLDER if (root / _FOLDER).is_dir() else root
-    table = place / "metadata.csv"
+    folder = root / _FOLDER if (root / _FOLDER).is_dir() else root
+    table = folder / "metadata.csv"
     if not table.is_file():
         raise FileNotFoundError(f"want metadata.csv of camelyon17 in {root} or {root / _FOLDER}, got no such file")
-    names, unread = DOMAINS["camelyon17"], Unread(place)
+    names, unread = DOMAINS["camelyon17"], Unread(folder)
     files: dict[str, list[tuple[Path, int]]] = {name: [] for name in names}
     lines: dict[Path, int] = {}
     for row in _rows(table):
@@ -55,7 +55,7 @@ def camelyon17(root: Path, image_size: int, progress: Progress | None = None, sa
         files[row.domain].append((row.path, row.label))
     if empty := [name for name in names if not files[name]]:
         raise ValueError(f"want images of each hospital in {table}, got none of {', '.join(empty)}")
-    _check_patches(place, table, lines, unread)
+    _check_patches(folder, table, lines, unread)
     domains, warnings = labelled_domains(files, _CLASSES, image_size, progress, say)
     about = f"{ABOUT['camelyon17']}{not_read(unread, say)}"
     return Dataset(

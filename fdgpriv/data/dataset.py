@@ -116,11 +116,11 @@ class Dataset:
 
     def left_out(self, name: str, most: int) -> Domain:
         """At most `most` of the images of this domain that `few` left out, in random order."""
-        kept = self.domain(name)
+        chosen = self.domain(name)
         if self.whole is None:
-            return kept.part(0, 0)
-        every = self.whole.domain(name)
-        return every.take(_random_order(every)[len(kept) : len(kept) + most])
+            return chosen.part(0, 0)
+        all_images = self.whole.domain(name)
+        return all_images.take(_random_order(all_images)[len(chosen) : len(chosen) + most])
 
 
 def digest(classes: Sequence[str], domains: Sequence[Domain]) -> str:
@@ -129,13 +129,13 @@ def digest(classes: Sequence[str], domains: Sequence[Domain]) -> str:
     Hashed are the names of the classes, as JSON; then of each domain its name, shape and type of number, as JSON, its labels as
     little-endian int64, and its pixels (N, 3, H, W) in this order.
     """
-    found = hashlib.sha256(json.dumps(list(classes)).encode())
+    hashed = hashlib.sha256(json.dumps(list(classes)).encode())
     for domain in domains:
         pixels = domain.pixels.contiguous().numpy()
-        found.update(json.dumps([domain.name, list(pixels.shape), str(pixels.dtype)]).encode())
-        found.update(domain.labels.contiguous().numpy().astype("<i8").data)
-        found.update(pixels.data)
-    return found.hexdigest()
+        hashed.update(json.dumps([domain.name, list(pixels.shape), str(pixels.dtype)]).encode())
+        hashed.update(domain.labels.contiguous().numpy().astype("<i8").data)
+        hashed.update(pixels.data)
+    return hashed.hexdigest()
 
 
 def _random_order(domain: Domain) -> Tensor:

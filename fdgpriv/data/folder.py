@@ -73,14 +73,14 @@ def read_domains(
         progress: Called with (done, total) after each image that is decoded.
         say: Called with one line if the image cache is of no use.
     """
-    for place in (place for split in places.values() for place in split):
-        check_name(place.name, str(place.parent))
-        inside = entries(place, unread)
+    for folder in (folder for split in places.values() for folder in split):
+        check_name(folder.name, str(folder.parent))
+        inside = entries(folder, unread)
         unread.add(OUTSIDE, inside.files)
         for named in inside.folders:
-            check_name(named.name, str(place))
+            check_name(named.name, str(folder))
     class_folders = {
-        domain: by_name(path for place in split for path in entries(place, unread).folders)
+        domain: by_name(path for folder in split for path in entries(folder, unread).folders)
         for domain, split in places.items()
     }
     classes = sorted({name for folders in class_folders.values() for name in folders})
@@ -106,7 +106,7 @@ def read_domains(
 
 def _images_of_class(places: Iterable[Path], unread: Unread) -> list[Path]:
     """The files of one class in its folders; ValueError if one is twice among them, by name and content."""
-    paths = [path for place in places for path in _images(place, unread)]
+    paths = [path for folder in places for path in _images(folder, unread)]
     same_name: Mapping[str, list[Path]] = defaultdict(list)
     for path in paths:
         for other in same_name[path.name]:

@@ -67,9 +67,9 @@ def stored_images(
     prefix = f"images-{_hash(os.path.abspath(os.path.commonpath(paths)))}-{image_size}-"
     file = folder / f"{prefix}{_fingerprint(paths)}.npy"
     if file.exists():
-        found = _mapped(file, shape)
-        if found is not None:
-            return found
+        images = _mapped(file, shape)
+        if images is not None:
+            return images
         say(f"the image cache {file} is damaged and is built again")
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)

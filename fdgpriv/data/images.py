@@ -116,11 +116,11 @@ def _shares(image: Image.Image, levels: NDArray[np.generic]) -> NDArray[np.float
     tags: dict[int, object] = dict(getattr(image, "tag_v2", {}))
     bits = tags.get(_BITS, (16,))
     size = bits[0] if isinstance(bits, tuple) else bits
-    least, most = float(levels.min()), float(levels.max())
+    darkest, brightest = float(levels.min()), float(levels.max())
     white = 1.0 if image.mode == "F" else 2.0 ** int(str(size)) - 1
-    if size not in (12, 16, 32) or (size == 32 and image.mode != "F") or not 0 <= least <= most <= white:
+    if size not in (12, 16, 32) or (size == 32 and image.mode != "F") or not 0 <= darkest <= brightest <= white:
         raise ValueError(
-            f"grey levels from {least:g} to {most:g} of {size} bits, of which no white is known; "
+            f"grey levels from {darkest:g} to {brightest:g} of {size} bits, of which no white is known; "
             "save 8 or 16 bits, or floats in [0, 1]"
         )
     shares = levels.astype(np.float64) / white

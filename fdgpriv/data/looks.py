@@ -15,11 +15,11 @@ def restyled(images: Tensor, rng: torch.Generator) -> Tensor:
     its own color saturation, contrast and background color.
     """
     looks = 1 if float(torch.rand((), generator=rng)) < 0.5 else len(images)
-    drawn = torch.randint(len(_STROKES), (looks,), generator=rng).expand(len(images))
+    strokes = torch.randint(len(_STROKES), (looks,), generator=rng).expand(len(images))
     changed = images.clone()
     for number, stroke in enumerate(_STROKES):
-        if bool((some := drawn == number).any()):
-            changed[some] = stroke(images[some])
+        if bool((has_stroke := strokes == number).any()):
+            changed[has_stroke] = stroke(images[has_stroke])
     inverted = (torch.rand(looks, 1, 1, 1, generator=rng) < INVERTED).float()
     changed = inverted * (1 - changed) + (1 - inverted) * changed
     gray, contrast = torch.rand(looks, 1, 1, 1, generator=rng), 0.25 + 0.75 * torch.rand(looks, 1, 1, 1, generator=rng)

@@ -33,7 +33,7 @@ def by_layer(
     trials: AttackTrials, series: ArtifactSeries[Simulator], scores: ScoresBySize, few: bool, rng: torch.Generator
 ) -> ScoresByCondition:
     """Scores on single images' artifacts at each layer of the network; if `few`, only at the wire's layer and the last."""
-    layers = series.simulator.layers() if "layer" in trials.attack.ablations else ()
+    layers = trials.evaluator.finite_layers(series) if "layer" in trials.attack.ablations else ()
     if not layers:
         return {}
     wire = trials.evaluator.template.at
@@ -137,7 +137,7 @@ def undefended(
         return {Condition(UNDEFENDED): without_defense.scores(replace(again, wire={}), (None,), rng)[None]}
     if not has_defense:
         return {}
-    if "layer" in trials.attack.ablations and (layers := bare_series.simulator.layers()):
+    if "layer" in trials.attack.ablations and (layers := without_defense.evaluator.finite_layers(bare_series)):
         bare_series = bare_series.at(layers[-1])  # at the deepest layer, as without a defense
     wanted = sizes if trials.attack.task.hides_size else (1,)
     return {Condition(UNDEFENDED, n_images=1): without_defense.scores(bare_series, wanted, rng)[1]}

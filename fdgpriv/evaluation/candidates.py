@@ -65,8 +65,8 @@ class CandidatePool:
 
     def held_out(self, domain: int) -> Tensor:
         """(N,): the images that clients of this main domain held out."""
-        near = [name for name in self.names if self.domain[name] == domain]
-        return torch.cat([self._held_out_by(name) for name in near])
+        names = [name for name in self.names if self.domain[name] == domain]
+        return torch.cat([self._held_out_by(name) for name in names])
 
     def _trained_by_others(self, client: str) -> Tensor:
         """(N,): the images of other clients of the client's domain; where they are many, the first ones of each."""

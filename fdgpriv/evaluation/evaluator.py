@@ -11,10 +11,11 @@ from torch import Tensor
 from fdgpriv.adversary import Adversary
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
+from fdgpriv.data.dataset import Domain
 from fdgpriv.defense import Defense
 from fdgpriv.evaluation.auxiliary import AuxiliaryData, leaks
 from fdgpriv.evaluation.calibration import CalibrationLayout, SimulatedClients, model_of_domain
-from fdgpriv.evaluation.finite_outputs import overflow_reason
+from fdgpriv.evaluation.finite_outputs import finite_layers, overflow_reason
 from fdgpriv.evaluation.trial import AdversaryTrials, Trial, TrialNeeds
 from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT, MANY_SINGLES, TrialLayout
 from fdgpriv.evaluation.trial_set import TrialSet
@@ -39,7 +40,7 @@ from fdgpriv.view import RecordedRound
 LEAKED_SHARE = 0.5  # of each client's images, where the threat model has leaked pairs
 PUBLIC_ARTIFACTS = 20  # per domain, to estimate the distribution of public artifacts
 PUBLIC_EXPENSIVE = 3  # the same where simulation is expensive
-CHECKED_IMAGES = 8  # per domain, on which shared models must give finite outputs
+CHECKED_IMAGES = 8  # per domain, on which models and features must be finite
 CACHED_TRIAL_SETS = 4  # number of trial layouts that are cached
 
 
@@ -82,6 +83,7 @@ class Evaluator:
         )  # one attack's adversaries come one after the other
         self._undefended = Cache[Evaluator]()
         self._overflow_reasons = Cache[str | None]()
+        self._layers = Cache[tuple[str, ...]]()
         self.recorded_styles = RecordedStyles.of(self.transcript, self.method, self.federation, self.seed)
         self.artifact_series = self._recorded_series()
 
@@ -132,8 +134,15 @@ class Evaluator:
 
     def overflow_reason(self, series: ArtifactSeries[Simulator]) -> str | None:
         """Why no attack can evaluate the models of these artifacts, in one sentence; None where attacks can."""
-        images = torch.cat([domain.images[:CHECKED_IMAGES] for domain in self.population.auxiliary.values()])
+        images = torch.cat([domain.images for domain in self._checked_images()])
         return self._overflow_reasons.get(series, lambda: overflow_reason(series, images))
+
+    def finite_layers(self, series: ArtifactSeries[Simulator]) -> tuple[str, ...]:
+        """The layers at which artifacts of the series can be computed, and are finite."""
+        return self._layers.get(series, lambda: finite_layers(series.simulator, self._checked_images()))
+
+    def _checked_images(self) -> list[Domain]:
+        return [domain.part(0, CHECKED_IMAGES) for domain in self.population.auxiliary.values()]
 
     def networks_comparing(self, series: ArtifactSeries[Simulator]) -> MetricNetworks:
         """What compares reconstructions from these artifacts: no network that an attack on them optimises against."""

@@ -1,17 +1,25 @@
-"""Whether the models in artifacts give finite outputs, without which no attack can evaluate them."""
+"""Whether shared models, and artifacts that they compute, are finite, without which no attack can evaluate them.
 
+The noise of a defense can make variances of BatchNorm 0 and weights large. Such a model is finite, but its outputs, and
+the features of its deeper layers, are not.
+"""
+
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor
 
+from fdgpriv.data.dataset import Domain
 from fdgpriv.results.utility import logits
 from fdgpriv.simulation.artifact_series import ArtifactSeries
-from fdgpriv.simulation.simulator import Simulator
+from fdgpriv.simulation.simulator import ClientImages, ClientSample, Simulator
+from fdgpriv.utils.seeds import generator
 
 
 def overflow_reason(series: ArtifactSeries[Simulator], images: Tensor) -> str | None:
     """Why no attack can evaluate the models of these artifacts, in one sentence; None where attacks can.
 
-    The noise of a defense can make variances of BatchNorm 0 and weights large. Such a model is finite, but its outputs
-    on `images` (N, 3, H, W) are not. Simulated models would have the same noise.
+    A model whose outputs on `images` (N, 3, H, W) are not finite cannot be evaluated. Simulated ones have the same noise.
     """
     artifacts = {id(artifact): (client, artifact) for client, artifact in series.wire.items()}
     overflowing = 0
@@ -24,3 +32,19 @@ def overflow_reason(series: ArtifactSeries[Simulator], images: Tensor) -> str | 
         f"{overflowing} of {len(artifacts)} models that were shared give outputs that are not finite, so that nobody can "
         "evaluate them; want a defense with less noise, or a smaller lr"
     )
+
+
+def finite_layers(simulator: Simulator, domains: Sequence[Domain]) -> tuple[str, ...]:
+    """The layers at which the undefended artifact of each single image of these domains is finite."""
+
+    samples = [
+        ClientSample(party, index, "image", defended=False)
+        for party in [ClientImages(domain.images, domain.labels) for domain in domains]
+        for index in torch.arange(len(party.labels)).split(1)
+    ]
+
+    def is_finite(layer: str) -> bool:
+        at_layer = simulator.at(layer)
+        return all(at_layer.simulate(sample, generator(0)).not_finite() is None for sample in samples)
+
+    return tuple(layer for layer in simulator.layers() if is_finite(layer))

@@ -35,6 +35,9 @@ def not_measured(
         sentences.append(
             "Style statistics were shared, but the model they were computed under was not kept: use keep=all."
         )
+    trained = failed is None and diverged is None
+    if trained and attacked and evaluator.shares_styles and (missing := _overflowing_layers(evaluator)):
+        sentences.append(f"No attack was evaluated on styles at {', '.join(missing)}, which are not finite.")
     if few and attacked and (costly := _altered_and_expensive(evaluator)):
         sentences.append(
             f"The attacker that does not know the defense was not evaluated on {', '.join(costly)}, which it would have to "
@@ -61,6 +64,13 @@ def _kinds(attack: type[Attack]) -> tuple[str, ...]:
     """The kinds of artifact that it uses; none of a class that does not say."""
     kinds = attempt(attack.kinds)
     return () if isinstance(kinds, Failed) else kinds
+
+
+def _overflowing_layers(evaluator: Evaluator) -> list[str]:
+    """The layers at which styles could be computed, but are not finite."""
+    series = evaluator.series(StyleStatistics.kind)
+    finite = evaluator.finite_layers(series)
+    return [layer for layer in series.simulator.layers() if layer not in finite]
 
 
 def _altered_and_expensive(evaluator: Evaluator) -> list[str]:

@@ -260,8 +260,8 @@ class TrialLayout:
     def _of_non_members(self, group: ImageGroup, is_same_domain: bool, truth: GroundTruth) -> list[ScoredObservation]:
         """The artifact of all clients with candidates that are not among its images, of the client's domain or of others."""
         domain = self.pool.domain[group.client]
-        drawn = self.pool.non_members(domain, is_same_domain, self.alternatives, self.rng)
-        return [self._non_members(group, truth, images) for images in drawn]
+        several = self.pool.non_members(domain, is_same_domain, self.alternatives, self.rng)
+        return [self._non_members(group, truth, images) for images in several]
 
     def _image_bounds(
         self, group: ImageGroup, truth: GroundTruth, image_truths: Mapping[int, GroundTruth]
@@ -294,8 +294,8 @@ class TrialLayout:
         """What a client is compared with where nothing leaks: every client's artifact read as this client's."""
         if self.series.is_global:
             return {f"{name} {i}": scored for name in OTHERS for i, scored in enumerate(by_role.get(name, ()))}
-        whole = [other for other in groups if other.size is None]
-        return {other.client: observed(other) for other in whole} if len(whole) <= CROSSED else {}
+        clients = [other for other in groups if other.size is None]
+        return {other.client: observed(other) for other in clients} if len(clients) <= CROSSED else {}
 
     def _observation(
         self,

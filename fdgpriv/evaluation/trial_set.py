@@ -27,8 +27,8 @@ class TrialSet:
     @property
     def linkable(self) -> list[Artifact]:
         """The artifacts of all clients of which an earlier one is known."""
-        whole = [trial for trial in self.trials if trial.size is None and trial.client in self.layout.earlier]
-        return [trial.by_role["attack"][0].observation.artifact for trial in whole]
+        trials = [trial for trial in self.trials if trial.size is None and trial.client in self.layout.earlier]
+        return [trial.by_role["attack"][0].observation.artifact for trial in trials]
 
     @cached_property
     def output_cache(self) -> OutputCache:

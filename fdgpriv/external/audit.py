@@ -69,7 +69,7 @@ def domain_scores(styles: ExternalStyles, seed: int) -> TrialScores:
         other = np.array([rng.choice(np.flatnonzero(groups != group)) for group in groups])
         hits.setdefault("other_domain", []).append(_hit(nearest_centroid(vectors, groups, vectors[other]), groups))
     names = [f"client-{i:03d}" for i in range(len(groups))]
-    return TrialScores(names, names, {name: np.mean(found, axis=0).tolist() for name, found in hits.items()})
+    return TrialScores(names, names, {name: np.mean(several, axis=0).tolist() for name, several in hits.items()})
 
 
 def _hit(predictions: Labels, groups: Labels) -> Array:
@@ -142,7 +142,7 @@ def _attack_on_styles(part: type[Attack]) -> Attack | None:
 
 
 def _scores(styles: ExternalStyles, seed: int) -> Mapping[str, AttackScores]:
-    found = {}
+    scores = {}
     for name, part in Attack.importable().items():
         attack = attempt(partial(_attack_on_styles, part))
         if attack is None or isinstance(attack, Failed):
@@ -151,7 +151,7 @@ def _scores(styles: ExternalStyles, seed: int) -> Mapping[str, AttackScores]:
         if asks_domain and styles.groups is not None and len(set(styles.groups.tolist())) > 1:
             chance = float(np.bincount(styles.groups).max() / len(styles.groups))
             conditions = {Condition(): domain_scores(styles, seed)}
-            found[f"elsewhere/{name}"] = attack_scores(
+            scores[f"elsewhere/{name}"] = attack_scores(
                 attack, HOLDER, StyleStatistics.kind, shared=True, conditions=conditions, chance=chance
             )
             continue
@@ -164,7 +164,7 @@ def _scores(styles: ExternalStyles, seed: int) -> Mapping[str, AttackScores]:
         )
         for task in attack.tasks:
             key = f"elsewhere/{name}" if task is attack.task else f"elsewhere/{name}, {task.name()}"
-            found[key] = attack_scores(
+            scores[key] = attack_scores(
                 attack, threat("server"), StyleStatistics.kind, task, shared=True, not_applicable=why
             )
-    return found
+    return scores

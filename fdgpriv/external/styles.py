@@ -42,10 +42,10 @@ class ExternalStyles:
     @property
     def sha256(self) -> str:
         """SHA-256 of mean, std and groups, each after its shape and type of number as JSON, in hexadecimal."""
-        found = hashlib.sha256()
+        hashed = hashlib.sha256()
         for array in (self.mean, self.std, *(() if self.groups is None else (self.groups,))):
-            found.update(json.dumps([array.shape, str(array.dtype)]).encode() + array.tobytes())
-        return found.hexdigest()
+            hashed.update(json.dumps([array.shape, str(array.dtype)]).encode() + array.tobytes())
+        return hashed.hexdigest()
 
 
 def read(files: Sequence[Path], sizes: Sequence[int] = ()) -> ExternalStyles:

@@ -137,9 +137,9 @@ class Checkpoints:
         self._remove_folders("")
 
     def _remove_folders(self, keep: str) -> None:
-        for place in self.folder.glob("checkpoint-*"):
-            if place.name != keep:
-                shutil.rmtree(place, ignore_errors=True)
+        for folder in self.folder.glob("checkpoint-*"):
+            if folder.name != keep:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def refuse(self, reason: str) -> NoReturn:
         """Raises DamagedFile with this reason."""

@@ -95,7 +95,7 @@ class Population:
     def pool_order(self, names: tuple[str, ...]) -> Tensor:
         """(P,): each image of the pool's place among all training, then all held-out images; random, by a private seed."""
         data = [self.data(name) for name in names]
-        private = [crc32(one.pixels.contiguous().numpy().tobytes()) for one in data[:1]]
+        private = [crc32(client.pixels.contiguous().numpy().tobytes()) for client in data[:1]]
         return torch.randperm(sum(len(d) + len(d.held_out_labels) for d in data), generator=generator(61, *private))
 
 
@@ -175,15 +175,15 @@ def client_data(
     domains = torch.cat([torch.full((len(part),), d) for d, part in enumerate(parts)])
     if len(pixels) < 2:
         raise ValueError(f"want at least 2 images per client, got {len(pixels)} for {name}; use fewer clients")
-    out, kept = held_out_split(len(pixels), held_out, rng)
+    held_out_index, training = held_out_split(len(pixels), held_out, rng)
     data = ClientData(
         client=name,
-        pixels=pixels[kept],
-        labels=labels[kept],
-        held_out_pixels=pixels[out],
-        held_out_labels=labels[out],
+        pixels=pixels[training],
+        labels=labels[training],
+        held_out_pixels=pixels[held_out_index],
+        held_out_labels=labels[held_out_index],
         classes=len(dataset.classes),
         flip=dataset.flip,
         translate=dataset.translate,
     )
-    return data, domains[kept]
+    return data, domains[training]

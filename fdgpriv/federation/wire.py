@@ -128,9 +128,9 @@ class Wire:
         masked = secure_mean(messages, self.masks, colluders, ask.weights)
         for client, uploads in masked.uploads.items():
             self._record_answer(client, ask.verb, uploads)
-        for client, told in masked.told.items():
-            self._record_answer(client, TOLD, told)
-        return {client: [one.seen_as(client) for one in masked.means] for client in messages}
+        for client, mask_sums in masked.told.items():
+            self._record_answer(client, TOLD, mask_sums)
+        return {client: [artifact.seen_as(client) for artifact in masked.means] for client in messages}
 
     def down(self, client: str, verb: str, message: Sequence[Artifact], round: int | None = None) -> Message:
         """The server's message as `client` receives it: recorded, with other clients' names replaced.
@@ -138,7 +138,7 @@ class Wire:
         Other clients are called peer, peer-2, ... in order of appearance in this message. `round` is that of the request;
         None for the artifacts' own.
         """
-        message = [self._released(one, client) for one in message]
+        message = [self._released(artifact, client) for artifact in message]
         message = [self._record(artifact, SERVER, client, verb, round) for artifact in message]
         others = dict.fromkeys(a.client for a in message if a.client not in (SERVER, client))
         names = {name: PEER if number == 1 else f"{PEER}-{number}" for number, name in enumerate(others, start=1)}

@@ -35,16 +35,16 @@ def squared_errors(images: Tensor, truth: Tensor, dtype: torch.dtype = torch.flo
 
 def pairs(images: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
     """The images and their assigned true images, (P, 3, H, W) each; images beyond the number of true ones are ignored."""
-    few = images[: len(truth)]
-    found = hungarian(few, truth)
-    return few[found.images], truth[found.truth]
+    candidates = images[: len(truth)]
+    matching = hungarian(candidates, truth)
+    return candidates[matching.images], truth[matching.truth]
 
 
 def first_match(images: Tensor, truth: Tensor) -> Tensor:
     """The image (3, H, W) assigned to the first true image, after both sides are cut to the same number."""
     count = min(len(images), len(truth))
-    found = hungarian(images[:count], truth[:count])
-    return images[found.images[found.truth == 0]][0]
+    matching = hungarian(images[:count], truth[:count])
+    return images[matching.images[matching.truth == 0]][0]
 
 
 def hungarian(images: Tensor, truth: Tensor) -> Matching:

@@ -70,7 +70,7 @@ class MetricNetworks:
     @property
     def distances(self) -> tuple[Perceptual, ...]:
         """The perceptual distances."""
-        return tuple(_published(*one) for one in self.lpips) or (_formula(self.pretrained),)
+        return tuple(_published(network, path) for network, path in self.lpips) or (_formula(self.pretrained),)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -95,8 +95,8 @@ class PublishedLpips(Perceptual):
 
     def forward(self, images: Tensor, truth: Tensor) -> Tensor:
         """Distances (N,) of images (N, 3, H, W) in [-1, 1]."""
-        found: Tensor = self.distance(images, truth)
-        return found[:, 0, 0, 0]
+        distances: Tensor = self.distance(images, truth)
+        return distances[:, 0, 0, 0]
 
 
 def _directions(features: Tensor) -> Tensor:

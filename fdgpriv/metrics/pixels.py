@@ -28,10 +28,10 @@ def psnr_per_image(images: Tensor, truth: Tensor) -> Tensor:
     check_pairs(images, truth)
     if len(images) == 0:
         return torch.empty(0, dtype=torch.float64)
-    found: Tensor = torchmetrics.functional.image.peak_signal_noise_ratio(
+    psnr: Tensor = torchmetrics.functional.image.peak_signal_noise_ratio(
         images.double(), truth.double(), data_range=1.0, reduction="none", dim=(1, 2, 3)
     )
-    return found
+    return psnr
 
 
 def ssim_per_image(images: Tensor, truth: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -55,7 +55,7 @@ def ssim_per_image(images: Tensor, truth: Tensor, dtype: torch.dtype = torch.flo
     check_pairs(images, truth)
     if min(images.shape[2:]) < WINDOW:
         return torch.full((len(images),), float("nan"), dtype=torch.float64)
-    found = [torch.empty(0, dtype=torch.float64)]
+    similarities = [torch.empty(0, dtype=torch.float64)]
     for part, true_part in zip(torch.split(images, _BATCH), torch.split(truth, _BATCH), strict=True):
         if len(part):
             _, full = torchmetrics.functional.image.structural_similarity_index_measure(
@@ -63,5 +63,5 @@ def ssim_per_image(images: Tensor, truth: Tensor, dtype: torch.dtype = torch.flo
                 data_range=1.0, reduction="none", return_full_image=True,
             )  # fmt: skip
             edge = WINDOW // 2
-            found.append(full[..., edge:-edge, edge:-edge].double().mean(dim=(1, 2, 3)))
-    return torch.cat(found)
+            similarities.append(full[..., edge:-edge, edge:-edge].double().mean(dim=(1, 2, 3)))
+    return torch.cat(similarities)

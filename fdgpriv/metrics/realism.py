@@ -180,8 +180,8 @@ def _kid_left_out(generated: Tensor, real: Tensor) -> list[Tensor]:
     across = torchmetrics_kid.poly_kernel(generated, real)
     pairs = n * (n - 1)
     left_out = []
-    for one, other, cross in ((0, 1, across), (1, 0, across.T)):
-        mine = (within[one].sum() - 2 * within[one].sum(1)) / ((n - 1) * (n - 2))
+    for side, other, cross in ((0, 1, across), (1, 0, across.T)):
+        mine = (within[side].sum() - 2 * within[side].sum(1)) / ((n - 1) * (n - 2))
         between = (across.sum() - cross.sum(1)) / (n * (n - 1))
         left_out.append(mine + within[other].sum() / pairs - 2 * between)
     return left_out
@@ -190,8 +190,8 @@ def _kid_left_out(generated: Tensor, real: Tensor) -> list[Tensor]:
 def _log_is_left_out(logits: Tensor) -> Tensor:
     """log IS with each image left out, (N,)."""
     p = logits.softmax(dim=1)
-    own: Tensor = -torch.special.entr(p).sum(1)  # sum p log p
+    negative_entropy: Tensor = -torch.special.entr(p).sum(1)  # sum p log p
     n = len(p)
     mean = (p.sum(0) - p) / (n - 1)
     spread: Tensor = torch.special.entr(mean.clamp_min(0)).sum(1)
-    return (own.sum() - own) / (n - 1) + spread
+    return (negative_entropy.sum() - negative_entropy) / (n - 1) + spread

@@ -51,10 +51,10 @@ def check_images(images: Tensor) -> None:
         return
     low, high = images.aminmax()
     if not (low.isfinite() and high.isfinite()):
-        known = images[images.isfinite()]
-        if not known.numel():
+        finite = images[images.isfinite()]
+        if not finite.numel():
             return
-        low, high = known.aminmax()
+        low, high = finite.aminmax()
     if low < -1e-4 or high > 1 + 1e-4:
         raise ValueError(f"want images in [0, 1], got [{float(low):.4g}, {float(high):.4g}]")
 
