@@ -28,7 +28,7 @@ from fdgpriv.privacy.release import DRAWS, ENTRIES, Measurement, measure
 from fdgpriv.privacy.training_audit import CanaryAudit, measured_by_training, measured_by_updates
 from fdgpriv.registry import Role
 from fdgpriv.results.ledger import ledger
-from fdgpriv.results.run import ArtifactRow, ImageCount, Images, Remedy
+from fdgpriv.results.run import ArtifactRow, ImageCount, ImagesByDomain, Remedy
 from fdgpriv.results.score_tables import RunKey, ScoreTables
 from fdgpriv.threat import ThreatModel, threat
 from fdgpriv.training import Cell, Train, Trained, reloaded, thin, train
@@ -49,7 +49,7 @@ class CompletedCell:
 
     cell: Cell
     trained: Trained
-    images: Images
+    images: ImagesByDomain
     artifacts: tuple[ArtifactRow, ...]
     measurement: Measurement
     not_measured: tuple[str, ...]
@@ -266,10 +266,10 @@ def _trained_with_canaries(evaluator: Evaluator) -> CanaryAudit | None:
     return by_training or measured_by_updates(defense, method.disclosure().releases(ModelState.kind), rng)
 
 
-def _images(population: Population) -> Images:
+def _images(population: Population) -> ImagesByDomain:
     counts = {name: asdict(population.images(name)) for name in population.sources}
     total = {use: sum(count[use] for count in counts.values()) for use in ImageCount.model_fields}
-    return Images(**total, domains={name: ImageCount(**count) for name, count in counts.items()})
+    return ImagesByDomain(**total, domains={name: ImageCount(**count) for name, count in counts.items()})
 
 
 def _readable(attack: Attack, adversary: ThreatModel, evaluator: Evaluator) -> Sequence[str]:

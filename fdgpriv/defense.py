@@ -53,7 +53,7 @@ class Defense(Role):
     @classmethod
     def parse(cls, spec: str) -> Any:
         """The defense ``name:field=value,...``, or several joined by ``+`` and applied in this order."""
-        parts = tuple(super(Defense, cls).parse(one) for one in spec.split(JOIN))
+        parts = tuple(super(Defense, cls).parse(part) for part in spec.split(JOIN))
         return parts[0] if len(parts) == 1 else Combined(parts)
 
     def local_training(self, method: M) -> M:

@@ -17,7 +17,7 @@ Sign = Literal["absolute", "signed"]
 _BATCH_SIZE = 256  # images in one pass
 NEGLIGIBLE = 1e-12  # where the sum of importances is at most this, clients are weighted equally
 
-NamedTensors = Mapping[str, Tensor]
+TensorsByName = Mapping[str, Tensor]
 
 
 def importance(
@@ -81,12 +81,12 @@ def pooled(gradients: Tensor, batch_size: int, sign: Sign) -> Tensor:
     return total / gradients.shape[-2]
 
 
-def summed(states: Sequence[NamedTensors]) -> dict[str, Tensor]:
+def summed(states: Sequence[TensorsByName]) -> dict[str, Tensor]:
     """Sum of the clients' states by name, in double precision."""
     return {name: torch.stack([state[name].double() for state in states]).sum(0) for name in states[0]}
 
 
-def share(importances: NamedTensors, total: NamedTensors, clients: int) -> dict[str, Tensor]:
+def share(importances: TensorsByName, total: TensorsByName, clients: int) -> dict[str, Tensor]:
     """Weight of each parameter: its importance over the sum of all clients' importances; 1 / clients where the sum is 0."""
     return {
         name: torch.where(
@@ -96,7 +96,7 @@ def share(importances: NamedTensors, total: NamedTensors, clients: int) -> dict[
     }
 
 
-def effective_clients(importances: Sequence[NamedTensors]) -> float:
+def effective_clients(importances: Sequence[TensorsByName]) -> float:
     """Effective number of clients in an average weighted by these importances, from 1 to their number.
 
     For each scalar parameter it is 1 / (sum over clients of the squared weight); the result is the median over all scalar
@@ -110,12 +110,12 @@ def effective_clients(importances: Sequence[NamedTensors]) -> float:
     return float((1 / torch.cat(squared_shares)).median())
 
 
-def weighted(state: NamedTensors, shares: NamedTensors) -> dict[str, Tensor]:
+def weighted(state: TensorsByName, shares: TensorsByName) -> dict[str, Tensor]:
     """Parameters multiplied by their weights, in double precision."""
     return {name: state[name].double() * weight for name, weight in shares.items()}
 
 
-def combined(states: Sequence[NamedTensors], weights: Sequence[NamedTensors]) -> dict[str, Tensor]:
+def combined(states: Sequence[TensorsByName], weights: Sequence[TensorsByName]) -> dict[str, Tensor]:
     """Element-wise mean of `states`, weighted by `weights`."""
     total = summed(weights)
     parts = [
@@ -125,7 +125,7 @@ def combined(states: Sequence[NamedTensors], weights: Sequence[NamedTensors]) ->
     return {name: tensor.to(states[0][name].dtype) for name, tensor in summed(parts).items()}
 
 
-def buffers(states: Sequence[NamedTensors], weights: Sequence[float] | None) -> dict[str, Tensor]:
+def buffers(states: Sequence[TensorsByName], weights: Sequence[float] | None) -> dict[str, Tensor]:
     """Averages BatchNorm statistics by `weights`; takes the largest of each counter."""
     statistics = [
         {name: tensor for name, tensor in state.items() if name.rpartition(".")[2] in STATISTICS} for state in states

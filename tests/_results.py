@@ -18,7 +18,7 @@ from fdgpriv.results.attack_finding import (
 )
 from fdgpriv.results.finding import DatasetNote, Results, Timing
 from fdgpriv.results.question import Question, Scope, Secret, Strongest
-from fdgpriv.results.run import ArtifactRow, Claim, EpsilonMeasured, ImageCount, Images, Privacy, Run, RunFigure
+from fdgpriv.results.run import ArtifactRow, Claim, EpsilonMeasured, ImageCount, ImagesByDomain, Privacy, Run, RunFigure
 from fdgpriv.results.utility_finding import RoundUtility, Utility
 from fdgpriv.statistics.grades import Grade
 from fdgpriv.statistics.measured import Direction, Measured
@@ -261,7 +261,7 @@ def run(defense: str, seed: int = 0) -> Run:
     )
     return Run(
         method="stablefdg", dataset="digits", target="outline", seed=seed, defense=defense,
-        images=Images(train=1215, held_out=135, public=396, shadow=54, unused=12, domains={
+        images=ImagesByDomain(train=1215, held_out=135, public=396, shadow=54, unused=12, domains={
             name: ImageCount(train=405, held_out=45, public=132, shadow=18, unused=4) for name in ("scan", "blend", "type")}),
         utility=Utility(source_accuracy=measured(0.947 - lost + 0.004 * seed, 0.013, 331, "higher_better"),
                         target_accuracy=measured(0.672 - lost + 0.006 * seed, 0.031, 899, "higher_better"),

@@ -32,8 +32,8 @@ def more_received(case: Case) -> Decision:
         )
     if received not in (1, 3) or other is None or none is None:
         return Decision("undecided", f"not measured: needs three runs in one report: {_RUNS}")
-    three, one = (case, other) if received == 3 else (other, case)
-    relayed = "; ".join(f"received={n}: {_passed_on(run)}" for n, run in ((0, none), (1, one), (3, three)))
+    with_three, with_one = (case, other) if received == 3 else (other, case)
+    relayed = "; ".join(f"received={n}: {_passed_on(run)}" for n, run in ((0, none), (1, with_one), (3, with_three)))
     pairs = _paired_findings(other, received == 3)
     if not pairs:
         return Decision(

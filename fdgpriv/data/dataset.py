@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from fdgpriv.data.pixels import Images, joined
+from fdgpriv.data.pixels import FloatImages, joined
 from fdgpriv.utils.file_names import composed
 from fdgpriv.utils.seeds import generator
 from fdgpriv.utils.suggestions import did_you_mean, same_name
@@ -30,7 +30,7 @@ class Domain:
     pixels: Tensor
     labels: Tensor
 
-    images = Images("pixels")
+    images = FloatImages("pixels")
 
     def __post_init__(self) -> None:
         if self.pixels.ndim != 4 or self.pixels.shape[1] != 3:
@@ -167,7 +167,7 @@ class ClientData:
     translate: float = 0.0
     copies: int = 1
 
-    images, held_out_images = Images("pixels"), Images("held_out_pixels")
+    images, held_out_images = FloatImages("pixels"), FloatImages("held_out_pixels")
 
     def __post_init__(self) -> None:
         for pixels, labels in ((self.pixels, self.labels), (self.held_out_pixels, self.held_out_labels)):

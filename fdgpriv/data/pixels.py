@@ -28,7 +28,7 @@ def joined(parts: Sequence[Tensor]) -> Tensor:
     return torch.cat(list(parts))
 
 
-class Images:
+class FloatImages:
     """An attribute with the float images of the stored attribute `source`.
 
     They are computed when first used, and kept: the same tensor each time. Code that needs few images at a time uses

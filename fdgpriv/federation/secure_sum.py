@@ -60,20 +60,20 @@ def secure_mean(
     if len(forms) > 1:
         raise ValueError("secure sum: want answers of the same kinds and shapes from all clients, got others")
     weights = {client: _weight(message) if told is None else int(told[client]) for client, message in messages.items()}
-    found = Masked({client: [] for client in clients}, {client: [] for client in colluders}, [])
-    for place, first in enumerate(messages[clients[0]]):
-        whole = isinstance(first, SampleCount)
+    masked = Masked({client: [] for client in clients}, {client: [] for client in colluders}, [])
+    for number, first in enumerate(messages[clients[0]]):
+        is_count = isinstance(first, SampleCount)
         rows = {
-            client: _encoded(messages[client][place], 1 if whole else weights[client], len(clients))
+            client: _encoded(messages[client][number], 1 if is_count else weights[client], len(clients))
             for client in clients
         }
-        uploads, masks = masked_rows(rows, rng, colluders)
-        for one, by_client in ((found.uploads, uploads), (found.told, masks)):
-            for client, row in by_client.items():
-                one[client].append(_upload(row, messages[client][place]))
+        uploads, mask_sums = masked_rows(rows, rng, colluders)
+        for answers, row_of_client in ((masked.uploads, uploads), (masked.told, mask_sums)):
+            for client, row in row_of_client.items():
+                answers[client].append(_upload(row, messages[client][number]))
         total = _decoded(sum_of(list(uploads.values())))
-        found.means.append(like(first, total if whole else total / sum(weights.values())))
-    return found
+        masked.means.append(like(first, total if is_count else total / sum(weights.values())))
+    return masked
 
 
 def masked_rows(
@@ -101,7 +101,7 @@ def masked_rows(
 
 def honest_sum(uploads: Iterable[MaskedUpload], told: Iterable[MaskedUpload]) -> Tensor:
     """The sum (D,) float64 of the honest clients' answers, from their uploads and from what all colluders told."""
-    rows = [tensor.numpy().view(np.uint64) for one in (*uploads, *told) for tensor in one.state.values()]
+    rows = [tensor.numpy().view(np.uint64) for upload in (*uploads, *told) for tensor in upload.state.values()]
     return _decoded(sum_of(rows))
 
 

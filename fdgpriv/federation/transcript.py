@@ -210,12 +210,12 @@ class Transcript:
             verb: Of the request; None for any.
             small: As of `of_kind`.
         """
-        found: dict[str, ModelState] = {}
+        models: dict[str, ModelState] = {}
         for record, artifact in self.of_kind(ModelState.kind, small):
             matches = record.round == round and record.origin == SERVER and verb in (None, record.verb)
             if matches and isinstance(artifact, ModelState):
-                found.setdefault(record.receiver, artifact)
-        return found
+                models.setdefault(record.receiver, artifact)
+        return models
 
     def model_sent(self, round: int, verb: str | None = None) -> ModelState | None:
         """The global model of this round; None if it is not stored, or if clients received different models."""
@@ -339,13 +339,13 @@ class Transcript:
         if stored == index:
             names = [name for name in record.shapes if line["whole"] or f"{index}/{name}" in unread]
             unread -= {f"{index}/{name}" for name in names}
-            own = {name: file.get_tensor(f"{index}/{name}") for name in names}
-            for name, tensor in own.items():
+            tensors = {name: file.get_tensor(f"{index}/{name}") for name in names}
+            for name, tensor in tensors.items():
                 shape, dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
                 if (shape, dtype) != (record.shapes[name], record.dtypes.get(name)):
                     raise DamagedTranscript(f"record {index}: {name} wants {record.shapes[name]}, got {shape} {dtype}")
             artifact_class = Artifact.kinds.get(record.kind) or named_tensors(record.kind)
-            artifact = artifact_class.build(own, line["facts"])
+            artifact = artifact_class.build(tensors, line["facts"])
             if not recorded and (bad := artifact.not_finite()) is not None:
                 raise DamagedTranscript(f"record {index}: {bad} holds NaN or an infinity")
             artifacts[index] = artifact.in_file(SMALL) if self.keep == VIEWS else artifact
@@ -353,9 +353,10 @@ class Transcript:
             artifacts[index] = artifacts[stored]
         if not line["whole"]:
             return
-        kept = self.kept[index]
-        told = (record.sender, record.receiver, record.verb, record.samples, record.clients)
-        actual = asdict(Record.of(kept, *told, max(record.round, kept.round) if record.relayed else None))
+        artifact = self.kept[index]
+        facts_of_transfer = (record.sender, record.receiver, record.verb, record.samples, record.clients)
+        relay = max(record.round, artifact.round) if record.relayed else None
+        actual = asdict(Record.of(artifact, *facts_of_transfer, relay))
         for name, stated in asdict(record).items():
             if stated != actual[name]:
                 raise DamagedTranscript(f"record {index}: {name} wants {actual[name]}, as stored; got {stated}")

@@ -133,7 +133,7 @@ def _applied(name: str, network: Any) -> tuple[Sequence[str], Sequence[Tensor]]:
     except Exception as error:
         if not maps:
             raise _refused(name) from error
-    end = next((i for i, found in enumerate(maps, start=1) if _same(found, expected)), 0)
+    end = next((i for i, features in enumerate(maps, start=1) if _same(features, expected)), 0)
     if end == 0 or expected.ndim != 4:
         raise _refused(name)
     return units[:end], maps[:end]

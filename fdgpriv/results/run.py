@@ -117,7 +117,7 @@ class ImageCount(Entry):
     unused: Count = 0
 
 
-class Images(ImageCount):
+class ImagesByDomain(ImageCount):
     """Numbers of images of all source domains and of each; only those of clients were trained on."""
 
     domains: ByName[ImageCount]
@@ -143,7 +143,7 @@ class Run(Entry):
     target: Word | None
     seed: int
     defense: Word
-    images: Images | None = None
+    images: ImagesByDomain | None = None
     utility: Utility | None
     failed: Text | None = None
     diverged: Text | None = None

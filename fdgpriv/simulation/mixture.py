@@ -25,7 +25,9 @@ class Mixture:
         if self.weight == 0:
             return base
         leak = read(self.leak).tensors()
-        return type(base).build({n: self._mixed(one, leak[n]) for n, one in base.tensors().items()}, base.facts())
+        return type(base).build(
+            {name: self._mixed(tensor, leak[name]) for name, tensor in base.tensors().items()}, base.facts()
+        )
 
     def _mixed(self, base: Tensor, leak: Tensor) -> Tensor:
         if not base.is_floating_point():

@@ -30,10 +30,10 @@ class OutputCache:
     @classmethod
     def among(cls, candidates: Iterable[tuple[Sent, Tensor]]) -> "OutputCache":
         """A cache for these artifacts and the membership candidates of each; an artifact may occur several times."""
-        found: dict[Hashable, tuple[Sent, list[Tensor]]] = {}
+        by_artifact: dict[Hashable, tuple[Sent, list[Tensor]]] = {}
         for artifact, membership_candidates in candidates:
-            found.setdefault(identity(artifact), (artifact, []))[1].append(membership_candidates)
-        return cls({name: (artifact, torch.cat(some).unique()) for name, (artifact, some) in found.items()})
+            by_artifact.setdefault(identity(artifact), (artifact, []))[1].append(membership_candidates)
+        return cls({name: (artifact, torch.cat(asked).unique()) for name, (artifact, asked) in by_artifact.items()})
 
     def of(self, sent: Sent, under: object, index: Tensor, evaluate: Evaluate) -> Tensor:
         """Outputs (N, K) of the artifact's model on the images at `index` (N,).

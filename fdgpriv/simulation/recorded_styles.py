@@ -132,8 +132,8 @@ class RecordedStyles:
             selected = images if index is None else images[index]
             return self.source.of_client(self.model, selected, layer, RULES[self.template.rule])
 
-        which = None if index is None else index.numpy().tobytes()
-        return self._of_clients.get((images,), (layer, which), taken)
+        index_key = None if index is None else index.numpy().tobytes()
+        return self._of_clients.get((images,), (layer, index_key), taken)
 
     def of_clients(self, images: Tensor, layer: str, clients: Tensor) -> Moments:
         """Mean and std (M, n, C), as `of_client`, of M clients with the images at `clients` (M, n) each; never cached."""
@@ -163,8 +163,8 @@ class RecordedStyles:
             return take(images, self.source.features(self._framed(layer, among), layer), RULES[self.template.rule])
 
         frame = (among,) if self.uses_batch_statistics and among is not None else ()
-        found: T = self._taken.get((images, *frame), (take, layer), taken)
-        return found
+        cached: T = self._taken.get((images, *frame), (take, layer), taken)
+        return cached
 
     def _framed(self, layer: str, among: Tensor | None) -> nn.Module:
         """The model that normalises an image as in the batches of a client that holds `among`."""
@@ -177,11 +177,11 @@ class RecordedStyles:
         return model
 
 
-def opposite_client(receivers: Sequence[str], place: int) -> str:
-    """The recipient halfway around the list from `place`; mostly of another domain."""
-    return receivers[(place + len(receivers) // 2) % len(receivers)]
+def opposite_client(receivers: Sequence[str], number: int) -> str:
+    """The recipient halfway around the list from position `number`; mostly of another domain."""
+    return receivers[(number + len(receivers) // 2) % len(receivers)]
 
 
 def opposite_clients(clients: Sequence[str]) -> dict[str, str]:
     """By client, the client halfway around the list."""
-    return {name: opposite_client(clients, place) for place, name in enumerate(clients)}
+    return {name: opposite_client(clients, number) for number, name in enumerate(clients)}

@@ -128,8 +128,8 @@ class StyleSimulator(Simulator):
         return self.recorded_styles.layers()
 
     def at(self, layer: str) -> "StyleSimulator":
-        moved = StyleStatistics.build(self.template.tensors(), {**self.template.facts(), "at": layer})
-        return replace(self, template=moved)
+        template = StyleStatistics.build(self.template.tensors(), {**self.template.facts(), "at": layer})
+        return replace(self, template=template)
 
 
 def style_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:

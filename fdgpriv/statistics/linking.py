@@ -73,8 +73,8 @@ def log_odds(
 def correlations(practice: Practice) -> Tensor:
     """(D,): of each entry's deviations from the domain's mean in the two rounds, over simulated clients, in [0, 0.99]."""
     deviations = [rows - _means(rows, practice.domains)[practice.domains] for rows in (practice.now, practice.before)]
-    now, before = (rows / (rows.square().mean(0).sqrt() + 1e-12) for rows in deviations)
-    return (now * before).mean(0).clamp(0, _MOST)
+    later, earlier = (rows / (rows.square().mean(0).sqrt() + 1e-12) for rows in deviations)
+    return (later * earlier).mean(0).clamp(0, _MOST)
 
 
 def _deviations(
@@ -138,11 +138,11 @@ def best_decay(rounds: Sequence[Tensor]) -> float:
 
     That is: most clients linked, and of equally many the largest mean margin.
     """
-    latest, *before = rounds
+    latest, *earlier = rounds
     itself = torch.eye(len(latest), dtype=torch.bool)
 
     def linked(decay: float) -> tuple[int, float]:
-        scores = likeness(latest, remembered(before, decay))
+        scores = likeness(latest, remembered(earlier, decay))
         margin = scores.diagonal() - scores.masked_fill(itself, -torch.inf).amax(1)
         return int((margin > 0).sum()), float(margin.mean())
 

@@ -58,7 +58,7 @@ class AverageLook(Task):
     def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
         """As for single images, each set with its mean."""
         baselines = image_baselines(adversary, predictions.set_size, rng)
-        return {name: [self.answer(one) for one in several] for name, several in baselines.items()}
+        return {name: [self.answer(images) for images in sets] for name, sets in baselines.items()}
 
     def prior_prediction(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
         """The mean of its own images, of that domain where it has any."""

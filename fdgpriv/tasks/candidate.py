@@ -74,8 +74,8 @@ def epsilon_shown(predictions: Sequence[Prediction], truths: Sequence[GroundTrut
     if candidates < 2:
         return Measured(value=None, reason="no other candidates", n=len(truths), direction="higher_leaks")
     bound = identification(firsts, len(truths), candidates, _DELTA)
-    most = "saturated: all are ranked first" if bound.saturated else f"at most ln {candidates}"
-    return Measured(value=bound.epsilon, n=len(truths), direction="higher_leaks", reason=most)
+    limit = "saturated: all are ranked first" if bound.saturated else f"at most ln {candidates}"
+    return Measured(value=bound.epsilon, n=len(truths), direction="higher_leaks", reason=limit)
 
 
 def _ranks(scores: Prediction, truth: GroundTruth) -> Tensor:

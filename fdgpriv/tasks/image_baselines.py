@@ -15,13 +15,13 @@ def image_baselines(adversary: Adversary, set_size: int, rng: torch.Generator) -
     For a `set_size` above 0 they are sets of so many images, plus sets of class means.
     """
     images, labels = adversary.public_images
-    found: Baselines = {
+    baselines: Baselines = {
         "noise": list(torch.rand(_NOISES, *images.shape[1:], generator=rng)),
         "mean_image": [images.mean(0)],
         **{f"domain_mean:{domain.name}": [domain.images.mean(0)] for domain in adversary.domains},
         **{f"class_mean:{label}": [mean] for label, mean in class_means(images, labels).items()},
     }
-    return _as_sets(found, set_size, rng) if set_size else found
+    return _as_sets(baselines, set_size, rng) if set_size else baselines
 
 
 def _as_sets(single: Baselines, many: int, rng: torch.Generator) -> Baselines:

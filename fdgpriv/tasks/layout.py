@@ -39,7 +39,7 @@ class Layout(Task):
         cells = len(predictions[0])
         noise = list(torch.randn(_NOISES, cells, generator=rng))
         layouts = [unit(layout(domain.images, isqrt(cells))) for domain in adversary.auxiliary]
-        means = {f"domain_mean:{d.name}": [own.mean(0)] for d, own in zip(adversary.auxiliary, layouts, strict=True)}
+        means = {f"domain_mean:{d.name}": [rows.mean(0)] for d, rows in zip(adversary.auxiliary, layouts, strict=True)}
         return {"noise": noise, "mean_image": [torch.cat(layouts).mean(0)], **means}
 
     def prior_prediction(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:

@@ -92,8 +92,8 @@ def by_kind_of_non_member(predictions: Sequence[Prediction], truths: Sequence[Gr
     areas: dict[str, list[Tensor]] = {"auc_held_out": [], "auc_other_clients": []}
     for prediction, truth in zip(predictions, truths, strict=True):
         scores, held_out = candidate_scores(prediction, truth), truth.trained_by < 0
-        for of_kind, which in zip(areas.values(), (held_out, ~held_out), strict=True):
-            members, others = scores[truth.members], scores[truth.non_members & which]
+        for of_kind, is_kind in zip(areas.values(), (held_out, ~held_out), strict=True):
+            members, others = scores[truth.members], scores[truth.non_members & is_kind]
             if not (len(members) and len(others)):
                 return {}
             of_kind.append(area(members[None], others[None]))

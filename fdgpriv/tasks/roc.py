@@ -43,18 +43,18 @@ def alike(
     """
     by_counts: dict[tuple[int, int, int], list[int]] = {}
     non_members = [truth.non_members for truth in truths]
-    for place, truth in enumerate(truths):
-        counts = len(truth.members), int(truth.members.sum()), int(non_members[place].sum())
-        by_counts.setdefault(counts, []).append(place)
-    for places in by_counts.values():
-        for chosen in torch.tensor(places).split(_TOGETHER):
+    for number, truth in enumerate(truths):
+        counts = len(truth.members), int(truth.members.sum()), int(non_members[number].sum())
+        by_counts.setdefault(counts, []).append(number)
+    for numbers in by_counts.values():
+        for chosen in torch.tensor(numbers).split(_TOGETHER):
             pairs = [(predictions[i], truths[i]) for i in chosen.tolist()]
             scores = torch.stack([candidate_scores(prediction, truth) for prediction, truth in pairs])
             images = torch.stack([truth.membership_candidates for _, truth in pairs])
             held_out = torch.stack([truth.trained_by < 0 for _, truth in pairs])
             members = torch.stack([truth.members for _, truth in pairs])
             others = torch.stack([non_members[i] for i in chosen.tolist()])
-            yield chosen, *(Candidates.of(scores, images, held_out, which) for which in (members, others))
+            yield chosen, *(Candidates.of(scores, images, held_out, selected) for selected in (members, others))
 
 
 def candidate_scores(prediction: Prediction, truth: GroundTruth) -> Tensor:

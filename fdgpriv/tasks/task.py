@@ -153,7 +153,7 @@ class Task(ABC):
         """
         if self.ranks:
             return bool((prediction == prediction[0]).all())
-        return any(torch.equal(prediction, one) for one in known if one.shape == prediction.shape)
+        return any(torch.equal(prediction, other) for other in known if other.shape == prediction.shape)
 
     def chance(self, adversary: Adversary, truth: GroundTruth) -> float | None:
         """Expected score of a random prediction, where that is one number."""

@@ -47,7 +47,7 @@ def _damaged(file: Path, error: Exception) -> ValueError:
 
 
 def _npz(data: bytes, wanted: Collection[str]) -> dict[str, AnyArray]:
-    found = {}
+    arrays = {}
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for name in wanted:
             members = [member for member in archive.infolist() if member.filename == f"{name}.npy"]
@@ -58,8 +58,8 @@ def _npz(data: bytes, wanted: Collection[str]) -> dict[str, AnyArray]:
                     content = file.read(LARGEST + 1)
                 if len(content) > LARGEST:
                     raise ValueError(f"want arrays of at most {LARGEST} bytes, got more in {name}.npy")
-                found[name] = _npy(content)
-    return found
+                arrays[name] = _npy(content)
+    return arrays
 
 
 def _npy(data: bytes) -> AnyArray:
@@ -80,10 +80,10 @@ def _npy(data: bytes) -> AnyArray:
 
 
 def _safetensors(data: bytes, wanted: Collection[str]) -> dict[str, AnyArray]:
-    found = {}
+    arrays = {}
     for name, tensor in deserialize(data):  # type: ignore[no-untyped-call]
         if name in wanted:
             if tensor["dtype"] not in _DTYPES:
                 raise ValueError(f"want {name} of {', '.join(_DTYPES)}; got {tensor['dtype']}: convert it to F32")
-            found[name] = np.frombuffer(tensor["data"], _DTYPES[tensor["dtype"]]).reshape(tensor["shape"])
-    return found
+            arrays[name] = np.frombuffer(tensor["data"], _DTYPES[tensor["dtype"]]).reshape(tensor["shape"])
+    return arrays

@@ -1,4 +1,4 @@
-"""Freed memory: kept for the next tensor, whose pages the system would clear anew, and returned where it is much.
+"""Keeps freed memory for the next tensors, whose pages the system would clear again, and returns it where it is much.
 
 glibc by default returns each freed tensor at once, and keeps what it has of smaller blocks; torch has no setting for it.
 """
@@ -66,8 +66,8 @@ def much_freed_returned() -> Iterator[None]:
 
 def return_much_freed() -> None:
     """As `return_freed`, where more than a gigabyte that is freed is still held, or where it is not known how much."""
-    held = _held_freed()
-    if held is None or held > _MUCH:
+    freed = _held_freed()
+    if freed is None or freed > _MUCH:
         return_freed()
 
 
@@ -77,9 +77,9 @@ def _held_freed() -> int | None:
     if usage is None:
         return None
     usage.restype = _Usage
-    found: Any = usage()
+    allocated: Any = usage()
     _, resident, shared, *_ = map(int, Path("/proc/self/statm").read_text().split())
-    return (resident - shared) * PAGESIZE - int(found.in_heap) - int(found.in_maps)
+    return (resident - shared) * PAGESIZE - int(allocated.in_heap) - int(allocated.in_maps)
 
 
 class _Usage(ctypes.Structure):

@@ -172,12 +172,12 @@ def _portable(error: Exception) -> Exception:
     """The error with its traceback as a note; a RuntimeError where it cannot be sent to another process."""
     trace = traceback.format_exc()
     try:
-        found = copy.copy(error)  # rebuilt in the same way as by pickle
-        pickle.dumps(found)
+        portable = copy.copy(error)  # rebuilt in the same way as by pickle
+        pickle.dumps(portable)
     except Exception:
-        found = RuntimeError(str(error))
-    found.add_note(trace)
-    return found
+        portable = RuntimeError(str(error))
+    portable.add_note(trace)
+    return portable
 
 
 def _how(code: int | None) -> str:
@@ -192,8 +192,8 @@ def _interrupts_ignored() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, handler)

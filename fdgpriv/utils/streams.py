@@ -60,12 +60,12 @@ def lenient() -> Iterator[None]:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
-    before = sys.stdout, sys.stderr
+    streams = sys.stdout, sys.stderr
     with open(os.devnull, "w", encoding="utf-8") as devnull:
-        sys.stdout, sys.stderr = (Lenient(devnull if stream is None else stream) for stream in before)
+        sys.stdout, sys.stderr = (Lenient(devnull if stream is None else stream) for stream in streams)
         try:
             yield
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
-            sys.stdout, sys.stderr = before
+            sys.stdout, sys.stderr = streams
