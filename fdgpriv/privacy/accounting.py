@@ -8,7 +8,6 @@ noise to sensitivity in private data analysis", TCC 2006.
 """
 
 import math
-from collections.abc import Mapping
 
 from scipy import optimize, special
 
@@ -62,34 +61,16 @@ def noise_multiplier(epsilon: float, delta: float, releases: int = 1) -> float:
     return root_r / mu
 
 
-def composed_mu(noise_multipliers: Mapping[float, int]) -> float:
-    """mu of several Gaussian artifacts together, sqrt(sum of R / z^2), since mu^2 adds.
+def laplace_scale(epsilon: float, sensitivity: float, releases: int = 1) -> float:
+    """b = R Delta / epsilon: the least scale for which R releases with Laplace noise on each entry are (epsilon, 0)-DP.
+
+    R releases together have R times the epsilon of one, exactly.
 
     Args:
-        noise_multipliers: Number of releases R >= 1 by noise multiplier z > 0; add the releases of equal z.
-
-    Example: {1.0: 1, 2.0: 4} has mu = sqrt(2), which `gdp_epsilon` turns into epsilon.
-    """
-    total = math.fsum(whole("releases", r) / positive("noise_multiplier", z) ** 2 for z, r in noise_multipliers.items())
-    return math.sqrt(total)
-
-
-def laplace_epsilon(scale: float, sensitivity: float, releases: int = 1) -> float:
-    """R Delta / b: epsilon, in nats, of R releases with Laplace noise on each entry; R times that of one, exactly.
-
-    Args:
-        scale: b > 0, the mean absolute value of the noise (its standard deviation is sqrt(2) b).
+        epsilon: Of all releases together, in nats.
         sensitivity: Delta > 0 in the **L1** norm; `sensitivity.l1_of_l2` bounds it where only L2 is known.
         releases: R.
+
+    Returns: the mean absolute value of the noise; its standard deviation is sqrt(2) b.
     """
-    return whole("releases", releases) * positive("sensitivity", sensitivity) / positive("scale", scale)
-
-
-def laplace_scale(epsilon: float, sensitivity: float, releases: int = 1) -> float:
-    """b = R Delta / epsilon: the least scale for which R releases together are (epsilon, 0)-DP; arguments as above."""
     return whole("releases", releases) * positive("sensitivity", sensitivity) / positive("epsilon", epsilon)
-
-
-def composed_epsilon(*epsilons: float) -> float:
-    """The sum: epsilon of several artifacts together, each with a pure epsilon > 0 (basic composition)."""
-    return math.fsum(positive("epsilon", epsilon) for epsilon in epsilons)

@@ -8,9 +8,6 @@ reconstruction to its nearest candidate first.
 
 import math
 
-from scipy import special
-
-from fdgpriv.privacy.accounting import gdp_epsilon
 from fdgpriv.privacy.measured import Bound
 from fdgpriv.statistics.interval import lower_rate
 
@@ -47,15 +44,6 @@ def identification_replace_one(
     g = _rate(successes, trials, candidates, delta, error)
     ratio = (candidates - 1) * (g - delta) / (1 - g)
     return Bound(math.log(ratio) if ratio > 1 else 0.0, error, successes == trials)
-
-
-def identification_gdp(successes: int, trials: int, candidates: int, delta: float, error: float = 0.05) -> Bound:
-    """mu_lb = max(0, Phi^-1(g) - Phi^-1(1/N)), converted to epsilon; valid *only* for Gaussian noise."""
-    g = _rate(successes, trials, candidates, delta, error)
-    if delta == 0:
-        return Bound(None, error, reason="Gaussian noise has no finite epsilon at delta = 0")
-    mu = max(0.0, float(special.ndtri(g)) - float(special.ndtri(1 / candidates)))
-    return Bound(gdp_epsilon(mu, delta), error, successes == trials)
 
 
 def _rate(successes: int, trials: int, candidates: int, delta: float, error: float) -> float:
