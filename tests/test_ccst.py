@@ -121,9 +121,9 @@ def test_single_styles_are_of_drawn_images() -> None:
     assert stats.chisquare(list(seen.values())).pvalue > SURE
 
 
-@pytest.mark.parametrize(("n", "per", "j"), [(1, 32, 1), (32, 32, 1), (33, 32, 2), (5, 2, 3), (1499, 32, 47)])
-def test_a_client_shares_so_many_single_styles(n: int, per: int, j: int) -> None:
-    assert len(shared(ccst(style="single", images_per_style=per), held(n=n))) == j
+def test_a_client_shares_so_many_single_styles() -> None:
+    for n, per, j in ((1, 32, 1), (32, 32, 1), (33, 32, 2), (5, 2, 3), (1499, 32, 47)):
+        assert len(shared(ccst(style="single", images_per_style=per), held(n=n))) == j
 
 
 def test_images_may_be_resized_for_their_style() -> None:
@@ -577,21 +577,11 @@ def test_amplitudes_cross_once() -> None:
     assert (disclosed.releases("amplitude_spectrum"), disclosed.releases("style_statistics")) == (1, 0)
 
 
-@pytest.mark.parametrize(
-    ("make", "told"),
-    [
-        (lambda: AmplitudeSpectrum(client="a", round=0, amplitude=torch.zeros(8, 8), granularity="image"), "amplitude"),
-        (
-            lambda: AmplitudeSpectrum(client="a", round=0, amplitude=torch.zeros(3, 8, 8), granularity="pixel"),
-            "granularity",
-        ),
-        (lambda: ValidationMetrics(client="a", round=0, accuracy=torch.zeros(1)), "accuracy"),
-        (lambda: ValidationMetrics(client="a", round=0, accuracy=torch.zeros((), dtype=torch.int64)), "float32"),
-    ],
-)
-def test_a_malformed_artifact_is_refused(make: Any, told: str) -> None:
-    with pytest.raises(ValueError, match=f"want .*{told}"):
-        make()
+def test_a_malformed_amplitude_is_refused() -> None:
+    with refused("want .*amplitude"):
+        AmplitudeSpectrum(client="a", round=0, amplitude=torch.zeros(8, 8), granularity="image")
+    with refused("want .*granularity"):
+        AmplitudeSpectrum(client="a", round=0, amplitude=torch.zeros(3, 8, 8), granularity="pixel")
 
 
 # Options and bad input

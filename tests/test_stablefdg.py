@@ -203,10 +203,10 @@ def test_several_derangements_are_uniform() -> None:
     assert stats.chisquare(list(seen.values())).pvalue > SURE
 
 
-@pytest.mark.parametrize(("n", "count"), [(1, 1), (1, 0), (0, 0), (3, 3), (2, 2)])
-def test_derangements_that_cannot_be_are_refused(n: int, count: int) -> None:
-    with pytest.raises(ValueError, match="want"):
-        part.derangements(n, count, seeded(0))
+def test_derangements_that_cannot_be_are_refused() -> None:
+    for n, count in ((1, 1), (1, 0), (0, 0), (3, 3), (2, 2)):
+        with pytest.raises(ValueError, match="want"):
+            part.derangements(n, count, seeded(0))
 
 
 Told = dict[str, list[str]]
