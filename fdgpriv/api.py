@@ -242,7 +242,10 @@ def write(results: Results, out: Path, figure_formats: Sequence[str] = ()) -> Wr
     written = Written([out / "results.json"], [])
     reports = {name: attempt(partial(_write_report, name, results, out)) for name in Report.names()}
     outcomes = {f"report {name}": outcome for name, outcome in reports.items()}
-    for name, draw in AuditResults.of(results, out).figures().items() if figure_formats else ():
+    figures = attempt(AuditResults.of(results, out).figures) if figure_formats else {}
+    if isinstance(figures, Failed):
+        outcomes["figures"], figures = figures, {}
+    for name, draw in figures.items():
         outcomes[f"figure {name}"] = attempt(partial(_write_figure, draw, out / "figures" / name, figure_formats))
     for name, paths in outcomes.items():
         if isinstance(paths, Failed):

@@ -157,6 +157,12 @@ def test_a_figure_that_fails_leaves_out_itself(tmp_path: Path, monkeypatch: pyte
     assert [failure.partition(":")[0] for failure in failures] == ["figure frontier", "figure curves", "figure roc"]
     assert all("no ink" in failure for failure in failures)
     assert (tmp_path / "report.html").is_file()
+    (tmp_path / "candidates.parquet").write_bytes(b"none")
+    _, failures = write(audit, tmp_path, ("pdf",))
+    assert [failure.partition(": want a table in ")[0] for failure in failures] == [
+        "report tex: ValueError",
+        "figures: ValueError",
+    ]
 
 
 def test_reconstructions_stand_above_their_control(tmp_path: Path) -> None:
