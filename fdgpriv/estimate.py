@@ -28,7 +28,7 @@ TIMED_ROUNDS = 2  # the second without what is sent once
 TIMED_IMAGES = 24  # of each client
 # Seconds of one thread for one evaluation of an attack, by preset, in units of the wall time of one round.
 EVALUATION_ROUNDS: Mapping[str, float] = {"quick": 2.0, "default": 5.0, "thorough": 16.0}
-BUSY = 0.75  # share of the time below which the machine had other work
+BUSY = 0.5  # share of the time below which the machine had other work
 SPREAD = 2.0  # factor between the estimated time of attacks and the ends of its range
 # Memory of attacks in GB, by preset, where images have 32 pixels; more in proportion to their side.
 ATTACK_MEMORY: Mapping[str, float] = {"quick": 0.6, "default": 3.5, "thorough": 3.5}
@@ -41,14 +41,18 @@ class _Stopped(Exception):
 
 @dataclass
 class TimedWire(Wire):
-    """A wire that notes when the server first sends the model of each round, and stops the training after some rounds."""
+    """A wire that notes when the server first sends the model of each round, and stops the training after some rounds.
 
-    began: dict[int, float] = field(default_factory=dict, init=False)
+    Attributes:
+        began: By round, the time and the processor time of this process, in seconds.
+    """
+
+    began: dict[int, tuple[float, float]] = field(default_factory=dict, init=False)
 
     def down(self, client: str, verb: str, message: Sequence[Artifact], round: int | None = None) -> Message:
         for artifact in message:
             if isinstance(artifact, ModelState) and artifact.client == SERVER:
-                self.began.setdefault(artifact.round, perf_counter())
+                self.began.setdefault(artifact.round, _clocks())
                 if artifact.round >= TIMED_ROUNDS:
                     raise _Stopped
         return super().down(client, verb, message, round)
@@ -106,17 +110,25 @@ def _estimated(config: AuditConfig, dataset: Dataset, cell: Cell, workers: int) 
     few = {name: _few(data) for name, data in clients.items()}
     share = sum(map(len, few.values())) / sum(map(len, clients.values()))
     wire = TimedWire({name: len(data) for name, data in few.items()}, prepared.defense, Transcript("all"))
-    start, processor_start = perf_counter(), process_time()
+    start = _clocks()
     try:
         LocalEngine(workers).run(prepared.method, prepared.federation, few, wire)
     except _Stopped:
         pass
     except (ClientFailed, Diverged) as error:
         return CellEstimate(failed=str(error))
-    end, rounds = perf_counter(), prepared.method.rounds
-    idle = (process_time() - processor_start) / (workers * (end - start)) if config.device == "cpu" else 1.0
+    end, rounds = _clocks(), prepared.method.rounds
     first, second = wire.began.get(1, end), wire.began.get(TIMED_ROUNDS, end)
-    round_s = (second - first if rounds > 1 else first - start) / share
+    rounds_s = [
+        after - before if rounds > 1 else before - begin
+        for begin, before, after in zip(start, first, second, strict=True)
+    ]
+    train_s, processor_s = (
+        (before - begin + round_s * (rounds - 1)) / share
+        for begin, before, round_s in zip(start, first, rounds_s, strict=True)
+    )
+    round_s = rounds_s[0] / share
+    idle = processor_s / (workers * train_s) if config.device == "cpu" else 1.0
     evaluations = CellRunner(config, dataset, Path(), ProgressLog(quiet=True), workers).evaluations(
         cell, prepared.evaluator(wire.transcript)
     )
@@ -130,13 +142,18 @@ def _estimated(config: AuditConfig, dataset: Dataset, cell: Cell, workers: int) 
     count = sum(map(len, applying.values()))
     sent = sum(record.nbytes for record in wire.transcript.records if record.round == TIMED_ROUNDS - 1)
     return CellEstimate(
-        train_s=(first - start) / share + round_s * (rounds - 1),
+        train_s=train_s,
         attack_s=None if threads is None else count * threads * round_s / workers,
         idle=min(1.0, idle),
         transcript_bytes=min(BUDGET, sent * rounds),
         applying=applying,
         not_applying={spec: reason for spec, reason in refused.items() if spec not in applying},
     )
+
+
+def _clocks() -> tuple[float, float]:
+    """The time, and the processor time of all threads of this process, in seconds."""
+    return perf_counter(), process_time()
 
 
 def _few(data: ClientData) -> ClientData:
