@@ -6,10 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from conftest import Evaluator, Fitted, fit, shortened
 from factories import evaluated
+from PIL import Image
 from torch import Tensor, nn
 
 import fdgpriv
@@ -20,8 +22,10 @@ from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.audit import main
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import Defense
+from fdgpriv.external.given_images import given_images
 from fdgpriv.external.recorded_federation import GivenTraining, recorded_federation
 from fdgpriv.external.recorded_method import Network, UserTraining
+from fdgpriv.external.recorded_population import given_federation
 from fdgpriv.federation.transcript import MANIFEST
 from fdgpriv.simulation.shared_model import GLOBAL_MODEL
 from fdgpriv.utils.seeds import generator
@@ -303,6 +307,12 @@ BAD: list[tuple[str, Callable[[], dict[str, Any]]]] = [
 ]
 
 
+BAD += [
+    ("train: want train", lambda: {"train": lambda model, images: None}),
+    ("train: want the model trained in place", lambda: {"train": lambda *arguments: None}),
+]
+
+
 @pytest.mark.parametrize(("message", "changes"), BAD)
 def test_bad_input_is_one_line(
     recording: Path, tmp_path: Path, message: str, changes: Callable[[], dict[str, Any]]
@@ -328,6 +338,84 @@ def test_what_is_missing_costs_its_questions(
     recording: Path, tmp_path: Path, changes: dict[str, Any], kind: str, reason: str
 ) -> None:
     assert reason in case(tmp_path, recording, **changes).method.disclosure().not_evaluated[kind]
+
+
+def test_a_training_unlike_the_recorded_is_said(recording: Path, tmp_path: Path) -> None:
+    def timid(model: nn.Module, *arguments: Any) -> None:
+        before = [parameter.detach().clone() for parameter in model.parameters()]
+        train(model, *arguments)
+        with torch.no_grad():
+            for parameter, start in zip(model.parameters(), before, strict=True):
+                parameter.copy_(start + 0.1 * (parameter - start))
+
+    (faithful,), (unlike,) = (
+        [note for note in case(tmp_path, recording, train=function).notes if note.startswith("train changes")]
+        for function in (train, timid)
+    )
+    assert "not like the recorded ones" not in faithful
+    assert "not like the recorded ones" in unlike
+
+
+class Pairs(torch.utils.data.Dataset[tuple[Tensor, int]]):
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return torch.full((3, SIDE, SIDE), index / 6), index % 2
+
+
+def image_folder(folder: Path) -> Path:
+    """One image of each of two classes, with levels 40 and 80."""
+    for label, name in enumerate(("cat", "dog")):
+        (folder / name).mkdir(parents=True)
+        Image.new("RGB", (10, 10), (40 * (label + 1),) * 3).save(folder / name / "a.png")
+    return folder
+
+
+def test_images_are_given_in_many_forms(tmp_path: Path) -> None:
+    pairs = Pairs()
+    rows = [{"image": Image.fromarray(np.full((SIDE, SIDE), 10 * i, np.uint8)), "label": i} for i in range(3)]
+    channels_last = np.zeros((4, SIDE, SIDE, 3), np.uint8)
+    for form, shape, labels in (
+        (pairs, (6, 3, SIDE, SIDE), [0, 1] * 3),
+        (rows, (3, 1, SIDE, SIDE), [0, 1, 2]),
+        ((channels_last, [1, 1, 0, 0]), (4, 3, SIDE, SIDE), [1, 1, 0, 0]),
+        ((torch.zeros(2, SIDE, SIDE), torch.tensor([1, 0])), (2, 1, SIDE, SIDE), [1, 0]),
+    ):
+        images = given_images(form, "images", None)
+        assert images.pixels.shape == shape
+        assert images.labels.tolist() == labels
+    folder = given_images(image_folder(tmp_path / "images"), "images", 16)
+    assert folder.pixels.dtype == torch.uint8
+    assert folder.pixels[:, 0, 0, 0].tolist() == [40, 80]
+    assert folder.classes == ("cat", "dog")
+
+
+def test_classes_of_folders_are_joined(tmp_path: Path) -> None:
+    more = image_folder(tmp_path / "more")
+    (more / "cat").rename(more / "ant")
+    clients = {"a": image_folder(tmp_path / "images"), "b": (more, "farm")}
+    federation = given_federation(clients, {}, 16)
+    assert federation.class_names == ("ant", "cat", "dog")
+    assert [images.labels.tolist() for images in federation.clients.values()] == [[1, 2], [0, 2]]
+    assert federation.domain_of["b"] == "farm"
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        (3, "want \\(images, labels\\)"),
+        ("nowhere", "want a folder"),
+        ([{"text": "word"}], "want rows with image"),
+        ([3], "want items"),
+        ((torch.zeros(2, 3, 8, 9), torch.zeros(2)), "want square images"),
+        ((torch.zeros(2, 3, 8, 8), torch.zeros(2)), "whole numbers"),
+        ([(torch.zeros(3, 8, 8), 0), (torch.zeros(3, 9, 9), 0)], "of one size"),
+    ],
+)
+def test_images_in_no_known_form_are_refused(form: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        given_images(form, "images", 16)
 
 
 def test_models_need_those_that_clients_received(tmp_path: Path) -> None:

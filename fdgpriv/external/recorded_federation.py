@@ -29,9 +29,11 @@ from fdgpriv.registry import importing
 from fdgpriv.simulation.shared_model import GLOBAL_MODEL
 from fdgpriv.utils.failures import one_line
 from fdgpriv.utils.global_rng import global_draws
+from fdgpriv.utils.seeds import generator
 
 _MODELS = (ModelState.kind, ModelUpdate.kind)
 _STYLE_CLIENTS = 3  # clients whose styles are recomputed to find out how styles were computed
+_MAX_RATIO = 1.5  # of the changes of a simulated and of a recorded client, beyond which the report says so
 _MEAN_TOLERANCE = 1e-3  # of a sent model from the mean of the uploads, relative to what training changed
 
 
@@ -112,6 +114,8 @@ def recorded_federation(folder: Path, given: GivenTraining, seed: int, enough: i
         notes.append(computed.sentence())
     largest = max(len(data) for data in population.clients.values())
     training = None if given.train is None else UserTraining(given.train, network, images.image_size, largest)
+    if training is not None and not closed.keys() & {*_MODELS, GLOBAL_MODEL}:
+        notes.append(_tried(training, transcript, population))
     uploaded = [record for record in transcript.records if record.receiver == SERVER]
     disclosure = Disclosure(
         RecordedMethod.name(),
@@ -363,6 +367,33 @@ def _distance(state: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float
         if name in other and tensor.is_floating_point() and name.rpartition(".")[2] not in STATISTICS
     ]
     return math.sqrt(sum(float((state[name].double() - other[name].double()).square().sum()) for name in names))
+
+
+def _tried(training: UserTraining, transcript: Transcript, population: Population) -> str:
+    """How far the user's training changes a model, compared with what was recorded of the same client, in a sentence.
+
+    Raises:
+        ValueError: It raises an exception, or leaves the model as it is.
+    """
+    record, upload = next((r, a) for r, a in _models(transcript) if r.receiver == SERVER)
+    received = transcript.models_sent(record.round)[record.sender]
+    model = training.network.new()
+    received.load_into(model)
+    try:
+        training.train_plainly(model, population.clients[record.sender], record.round, generator(0))
+    except Exception as error:
+        wanted = "train: want train(model, images, labels, round, rng), which trains model in place"
+        raise ValueError(f"{wanted}; got {one_line(error)}") from error
+    simulated = _distance(model.state_dict(), received.state)
+    if not simulated > 0:
+        raise ValueError(f"train: want the model trained in place, got a change of {simulated:g}")
+    trained = {name: received.state[name] - tensor for name, tensor in upload.tensors().items()}
+    recorded = _distance(trained if isinstance(upload, ModelUpdate) else upload.tensors(), received.state)
+    ratio = simulated / max(recorded, 1e-12)
+    sentence = f"train changes the model of {record.sender} in round {record.round} by {ratio:.2g} of what was recorded"
+    if 1 / _MAX_RATIO <= ratio <= _MAX_RATIO:
+        return f"{sentence}."
+    return f"{sentence}: simulated clients are not like the recorded ones, and verdicts about models rest on them."
 
 
 def _styles(
