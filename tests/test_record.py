@@ -65,6 +65,15 @@ def test_an_update_is_received_minus_trained(tmp_path: Path) -> None:
     assert artifact.tensors()["weight"].tolist() == [-3.0]
 
 
+def test_views_and_shared_tensors_are_written(tmp_path: Path) -> None:
+    table = torch.arange(12.0).view(3, 4)
+    state = {"a": table, "b": table, "rows": table[1:], "columns": table.T, "empty": table[:0]}
+    with fdgpriv.record(tmp_path / "run") as wire:
+        wire.up("a", 0, model=state)
+    (artifact,) = Transcript.load(tmp_path / "run").kept.values()
+    assert all(torch.equal(artifact.tensors()[name], tensor) for name, tensor in state.items())
+
+
 def test_metrics_and_heads(tmp_path: Path) -> None:
     with fdgpriv.record(tmp_path / "run") as wire:
         wire.up("a", 0, head=STATE, metrics={"accuracy": 0.5, "loss": 1.25})

@@ -100,7 +100,8 @@ def _pixels(images: Any, name: str) -> Tensor:
         if isinstance(images, Tensor | np.ndarray):
             pixels = torch.as_tensor(images)
         else:
-            pixels = torch.stack([torch.as_tensor(np.array(image)) for image in images])
+            arrays = [image if isinstance(image, Tensor) else torch.from_numpy(np.array(image)) for image in images]
+            pixels = torch.stack(arrays)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{name}: want images of one size, got: {error}") from None
     pixels = pixels[:, None] if pixels.ndim == 3 else pixels

@@ -20,9 +20,9 @@ from fdgpriv.federation.transcript import (
     MANIFEST,
     RECORDED,
     Record,
-    contiguous_copies,
     manifest_line,
     tensors_file,
+    unshared,
 )
 from fdgpriv.utils.checksum import save_tensors, tensors_digest
 
@@ -167,8 +167,8 @@ class Recording:
         key = (artifact.kind, sha256, artifact.client, artifact.round)
         index = self._stored.setdefault(key, self._count)
         if index == self._count:
-            copies = contiguous_copies(artifact.tensors())
-            save_tensors(self.folder / tensors_file(index), {f"{index}/{name}": t for name, t in copies.items()})
+            tensors = unshared(artifact.tensors())
+            save_tensors(self.folder / tensors_file(index), {f"{index}/{name}": t for name, t in tensors.items()})
         record = Record.of(artifact, sender, receiver, VERB, samples=0, clients=0, round=round)
         self._write({**manifest_line(record, artifact.facts(), index), "sha256": sha256})
         self._count += 1

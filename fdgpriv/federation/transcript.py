@@ -8,7 +8,7 @@ record INDEX lie in ``tensors-INDEX.safetensors``, its line has their checksum, 
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -232,7 +232,7 @@ class Transcript:
             artifact = self.kept.get(index, self.small.get(index))
             stored = None if artifact is None else owner.setdefault(id(artifact), index)
             if artifact is not None and stored == index:
-                parts = artifact.tensors() if artifact.nbytes >= LARGE else contiguous_copies(artifact.tensors())
+                parts = artifact.tensors() if artifact.nbytes >= LARGE else unshared(artifact.tensors())
                 tensors |= {f"{index}/{name}": tensor for name, tensor in parts.items()}
             facts = None if artifact is None else artifact.facts()
             lines.append(json.dumps(manifest_line(record, facts, stored, index not in self.small)))
@@ -387,9 +387,15 @@ def _small_part(artifact: TensorState) -> TensorState:
     return artifact.build(small, artifact.facts())
 
 
-def contiguous_copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Contiguous copies, since safetensors does not write shared memory."""
-    return {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
+def unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors, copied where they are not contiguous or share memory, which safetensors does not write."""
+    separate, seen = dict[str, Tensor](), set[int]()
+    for name, tensor in tensors.items():
+        memory = tensor.untyped_storage().data_ptr()
+        is_separate = tensor.is_contiguous() and memory not in seen
+        separate[name] = tensor if is_separate else tensor.clone(memory_format=torch.contiguous_format)
+        seen.add(memory)
+    return separate
 
 
 def _printable(text: str) -> str:
