@@ -40,23 +40,15 @@ def presence(evaluator: Evaluator) -> dict[str, float]:
     if not evaluator.transcript.crossed(InterpolationStyle.kind) or blend is None or evaluator.recorded_styles is None:
         return {}
     series, population = evaluator.series(StyleStatistics.kind), evaluator.population
-    simulator = series.simulator
-    assert isinstance(simulator, StyleSimulator)
     rng = generator(evaluator.seed, 15)
-    styles = {name: evaluator.recorded_styles.wire[name] for name in series.clients}
-    for name, data in population.shadows.items():
-        if name in series.withheld:
-            continue
-        styles[name] = simulator.simulate(ClientSample.all_of(ClientImages(data.images, data.labels)), rng)
+    styles = _client_styles(evaluator, rng)
     domain = {name: population.main_domain(name) for name in styles}
     peers = {name: [p for p in styles if p != name and domain[p] == domain[name]] for name in series.clients}
-    eligible = [name for name in series.clients if len(peers[name]) > 1]
-    count_evaluated = min(MAX_EVALUATED, len(eligible))
-    evaluated = [eligible[i * len(eligible) // count_evaluated] for i in range(count_evaluated)]
+    evaluated = _evenly_spaced([name for name in series.clients if len(peers[name]) > 1])
     largest = int(MAX_SHARE * len(series.clients))
     if largest < MIN_CLIENTS or len(evaluated) < 2:
         return {}
-    public = _public_styles(evaluator, simulator, rng)
+    public = _public_styles(evaluator, rng)
     public_of_all_domains = [style for of_domain in public.values() for style in of_domain]
     figures: dict[str, float] = {}
     for count in sorted({MIN_CLIENTS, largest}):
@@ -72,6 +64,29 @@ def presence(evaluator: Evaluator) -> dict[str, float]:
         figures |= mean_interval(present).named(f"presence_{count}") | mean_interval(absent).named(f"absent_{count}")
         figures |= mean_interval(np.subtract(present, absent)).named(f"presence_lead_{count}")
     return figures
+
+
+def _evenly_spaced(clients: Sequence[str]) -> list[str]:
+    """At most `MAX_EVALUATED` of the clients."""
+    count = min(MAX_EVALUATED, len(clients))
+    return [clients[i * len(clients) // count] for i in range(count)]
+
+
+def _client_styles(evaluator: Evaluator, rng: torch.Generator) -> dict[str, StyleStatistics]:
+    """By client the style that it shared, and by shadow client the one that it would have shared."""
+    assert evaluator.recorded_styles is not None
+    series, simulator = evaluator.series(StyleStatistics.kind), _simulator(evaluator)
+    styles = {name: evaluator.recorded_styles.wire[name] for name in series.clients}
+    for name, data in evaluator.population.shadows.items():
+        if name not in series.withheld:
+            styles[name] = simulator.simulate(ClientSample.all_of(ClientImages(data.images, data.labels)), rng)
+    return styles
+
+
+def _simulator(evaluator: Evaluator) -> StyleSimulator:
+    simulator = evaluator.series(StyleStatistics.kind).simulator
+    assert isinstance(simulator, StyleSimulator)
+    return simulator
 
 
 def _auc(simulated: Federations, evaluated: Federations) -> float:
@@ -105,12 +120,10 @@ def _federations(
     return stacked.numpy(), np.array(contains_style)
 
 
-def _public_styles(
-    evaluator: Evaluator, simulator: StyleSimulator, rng: torch.Generator
-) -> dict[int, list[StyleStatistics]]:
+def _public_styles(evaluator: Evaluator, rng: torch.Generator) -> dict[int, list[StyleStatistics]]:
     """By domain, simulated styles of clients with public images of that domain, of the median client size."""
     sizes = sorted(len(data) for data in evaluator.population.clients.values())
-    styles = {}
+    simulator, styles = _simulator(evaluator), {}
     for d, part in enumerate(evaluator.population.auxiliary.values()):
         images = ClientImages(part.images, part.labels)
         count = min(len(part) // 2, sizes[len(sizes) // 2])

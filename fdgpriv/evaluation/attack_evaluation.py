@@ -3,13 +3,14 @@
 They are stored in ``scores/CELL/ATTACK@ROLE-KIND.zip``, on the attack's own task and on each that its predictions imply.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import pyarrow as pa
+import torch
 from torch import Tensor
 
 from fdgpriv.adversary import Prediction
@@ -19,6 +20,7 @@ from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.evaluation.candidate_table import candidate_table
 from fdgpriv.evaluation.planted import planted_power, undecided
 from fdgpriv.evaluation.scoring import PredictedBySize, ScoresByTask, averaged, evaluate_tasks
+from fdgpriv.evaluation.trial import AdversaryTrials
 from fdgpriv.evaluation.units import attacked_clients, candidate_pool, insufficient_data_reason
 from fdgpriv.metrics.matching import first_match
 from fdgpriv.results import figures
@@ -201,25 +203,11 @@ class AttackEvaluation:
             tasks = trials.attack.tasks
             return {self._key(task): self._scores(task, not_applicable=reason) for task in tasks}, no_candidates
         rng = generator(trials.evaluator.seed, 8)
-        by_size, predicted = evaluate_tasks(trials.attack, adversaries, (1, None), rng)
-        more_rngs = [generator(trials.evaluator.seed, 8, repeat) for repeat in range(1, self.repeats)]
-        more = [evaluate_tasks(trials.attack, adversaries, (1, None), repeat_rng)[0] for repeat_rng in more_rngs]
-        by_size = {size: averaged([scores, *(repeat[size] for repeat in more)]) for size, scores in by_size.items()}
-        views = [adversary_trials.adversary.view_read for adversary_trials in adversaries]
-        adversary, truth = adversaries[0].adversary, adversaries[0].trials[0].truth
-        scored = {
-            "rounds_read": max(1, *(len(view.rounds) for view in views)),
-            "clients_read": 1 + max(view.others for view in views),
-            "auxiliary_images": sum(len(domain) for domain in adversary.auxiliary),
-        }
-        conditions = {Condition(n_images=size): by_task for size, by_task in by_size.items()}
-        conditions |= by_layer(trials, series, by_size, self.few, rng) or by_variant(
-            trials, self.kind, adversaries, by_size, self.few, rng
-        )
-        conditions |= undefended(trials, self.kind, series, by_size, rng)
-        conditions |= unaware(trials, series, self.repeats, self.few, generator(trials.evaluator.seed, 8))
+        by_size, predicted = self._by_size(adversaries, rng)
+        read = _read(adversaries)
+        conditions = self._by_condition(series, adversaries, by_size, rng)
         images = self._image_grid(predicted) if self.draws_images else ()
-        conditions |= by_rounds(trials, series, self.few, rng)
+        adversary, truth = adversaries[0].adversary, adversaries[0].trials[0].truth
         evaluated = {}
         for task in trials.attack.tasks:
             if (reason := task.inapplicable(series)) is not None:
@@ -231,10 +219,41 @@ class AttackEvaluation:
                 fingerprint=self._fingerprint(task, by_size, series),
                 chance=task.chance(adversary, truth),
                 figures=images if task is trials.attack.task else (),
-                **scored,
+                **read,
             )
         candidates = self._candidates(by_size, predicted, series)
         return self._with_planted_power(evaluated, series), candidates
+
+    def _by_size(
+        self, adversaries: Sequence[AdversaryTrials], rng: torch.Generator
+    ) -> tuple[dict[int | None, ScoresByTask], PredictedBySize]:
+        """By number of images, the scores as configured, averaged over repeats, and the predictions of the first one."""
+        attack, seed = self.trials.attack, self.trials.evaluator.seed
+        by_size, predicted = evaluate_tasks(attack, adversaries, (1, None), rng)
+        more = [
+            evaluate_tasks(attack, adversaries, (1, None), generator(seed, 8, repeat))[0]
+            for repeat in range(1, self.repeats)
+        ]
+        return {
+            size: averaged([scores, *(repeat[size] for repeat in more)]) for size, scores in by_size.items()
+        }, predicted
+
+    def _by_condition(
+        self,
+        series: ArtifactSeries[Simulator],
+        adversaries: Sequence[AdversaryTrials],
+        by_size: Mapping[int | None, ScoresByTask],
+        rng: torch.Generator,
+    ) -> dict[Condition, ScoresByTask]:
+        """The scores as configured, of ablations, of the positive control, of who is unaware of the defense, and by rounds."""
+        trials = self.trials
+        conditions = {Condition(n_images=size): by_task for size, by_task in by_size.items()}
+        conditions |= by_layer(trials, series, by_size, self.few, rng) or by_variant(
+            trials, self.kind, adversaries, by_size, self.few, rng
+        )
+        conditions |= undefended(trials, self.kind, series, by_size, rng)
+        conditions |= unaware(trials, series, self.repeats, self.few, generator(trials.evaluator.seed, 8))
+        return conditions | by_rounds(trials, series, self.few, rng)
 
     def refusal(self) -> str | None:
         """Why the attack is not evaluated here, in one sentence."""
@@ -294,6 +313,16 @@ class AttackEvaluation:
         path = Path("figures") / self.cell / self.file.with_suffix(".png").name
         figures.grid(rows, labels[: len(rows)], self.out / path)
         return (path.as_posix(),)
+
+
+def _read(adversaries: Sequence[AdversaryTrials]) -> dict[str, int]:
+    """How many rounds, clients and auxiliary images these adversaries read."""
+    views = [adversary_trials.adversary.view_read for adversary_trials in adversaries]
+    return {
+        "rounds_read": max(1, *(len(view.rounds) for view in views)),
+        "clients_read": 1 + max(view.others for view in views),
+        "auxiliary_images": sum(len(domain) for domain in adversaries[0].adversary.auxiliary),
+    }
 
 
 def _of_task(task: Task, conditions: Mapping[Condition, ScoresByTask]) -> dict[Condition, TrialScores]:
