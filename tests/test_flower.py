@@ -28,7 +28,7 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fdgpri
 from flower_loopback import loopback
 
 from fdgpriv.federation import flower_clients
-from fdgpriv.federation.flower_engine import GridEngine
+from fdgpriv.federation.flower_engine import GridEngine, SimulationEngine
 from fdgpriv.utils import flower_import as flower
 
 SIZES = (5, 3, 7)
@@ -180,3 +180,18 @@ def test_the_extra_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
         ValueError, match=r"^--engine flower: want the package ray, got none; to install it: pip install"
     ):
         Options(engine="flower").check()
+
+
+def test_a_simulation_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+
+    def broken(*given: Any, **named: Any) -> None:
+        try:
+            raise OSError("the node timed out")
+        except OSError as error:
+            raise RuntimeError("Simulation Runtime crashed.") from error
+
+    monkeypatch.setattr("flwr.simulation.run_simulation", broken)
+    engine = SimulationEngine(1, build=lambda: pytest.fail("not reached"))
+    with pytest.raises(RuntimeError, match=r"^Flower's simulation ended: the node timed out$"):
+        engine.run(Counting(), WORLD, DATA, Wire(dict(zip(WORLD.clients, SIZES, strict=True)), Defense()))

@@ -1,6 +1,7 @@
 """What is recorded of other people's Flower apps: every message of a strategy, and what mods leave of it."""
 
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
@@ -134,3 +135,30 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
     (tmp_path / "note").write_text("mine")
     with pytest.raises(ValueError, match="want a new or empty folder"):
         fdgpriv.flower.recorded(Loopback(quickstart(), 1), tmp_path)
+
+
+@pytest.mark.slow
+def test_names_follow_the_partitions_of_a_simulation(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    from flwr.serverapp import Grid, ServerApp
+    from flwr.simulation import run_simulation
+
+    client, server = ClientApp(), ServerApp()
+
+    @client.train()
+    def train(msg: Message, context: Context) -> Message:
+        metrics = MetricRecord({"place": int(context.node_config["partition-id"]), "num-examples": 1})
+        return Message(content=RecordDict({"metrics": metrics}), reply_to=msg)
+
+    @server.main()
+    def main(grid: Grid, context: Context) -> None:
+        grid = fdgpriv.flower.recorded(grid, tmp_path / "run")
+        while len(nodes := list(grid.get_node_ids())) < 5:
+            sleep(0.1)
+        grid.send_and_receive([Message(RecordDict(), node, "train") for node in nodes])
+
+    run_simulation(
+        server, client, 5, backend_config={"client_resources": {"num_cpus": 1}, "init_args": {"num_cpus": 1}}
+    )
+    places = {r.sender: a.tensors()["place"] for r, a in Transcript.load(tmp_path / "run").of_kind("metrics") if a}
+    assert {name: int(place) for name, place in places.items()} == {f"client-{i:02d}": i for i in range(5)}

@@ -18,7 +18,14 @@ from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.disclosure import FederatedMethod
 from fdgpriv.federation.engine import Clients, Engine
 from fdgpriv.federation.federation import Federation
-from fdgpriv.federation.flower_clients import ClientWorld, FlowerClients, Node, client_app, nodes_of
+from fdgpriv.federation.flower_clients import (
+    ClientWorld,
+    FederationEnded,
+    FlowerClients,
+    Node,
+    client_app,
+    nodes_of,
+)
 from fdgpriv.federation.wire import Wire
 from fdgpriv.utils import flower_import as flower
 from fdgpriv.utils.extras import optional
@@ -106,9 +113,12 @@ class SimulationEngine(GridEngine):
         from flwr.simulation import run_simulation
 
         clients = client_app(SimulatedNodes(federation.clients, self.build), evaluated=True)
-        with _only_errors():
+        with _flower_quiet():
             try:
                 run_simulation(server, clients, len(federation.clients), backend_config=self._backend(federation))
+            except Exception as error:  # Ray did not start, or died
+                if not result.done():
+                    raise FederationEnded(f"Flower's simulation ended: {_first_cause(error)}") from error
             finally:
                 self.stopped.set()
         return result.result()
@@ -120,8 +130,13 @@ class SimulationEngine(GridEngine):
         return {"client_resources": {"num_cpus": 1, "num_gpus": gpus}, "init_args": init}
 
 
+def _first_cause(error: BaseException) -> BaseException:
+    """What raised the first of a chain of errors, each raised from the one before."""
+    return error if error.__cause__ is None else _first_cause(error.__cause__)
+
+
 @contextmanager
-def _only_errors() -> Iterator[None]:
+def _flower_quiet() -> Iterator[None]:
     """Within, Flower prints nothing: what ends the run is raised, and reported once."""
     logger = logging.getLogger("flwr")
     level = logger.level
