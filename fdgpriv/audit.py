@@ -29,19 +29,20 @@ from fdgpriv.cli.utf8 import restart_in_utf8
 from fdgpriv.federation.setup import KEEP
 from fdgpriv.models.names import BACKBONES, TIMM
 from fdgpriv.registry import names_in
+from fdgpriv.results.leak_gate import LEAK, LEAK_CONDITIONS, WANTED, leak_sentence
 from fdgpriv.threat import THREATS
 from fdgpriv.utils import run_folder
 from fdgpriv.utils.defaults import BUGS, EXAMPLES, FIGURE_FORMATS, LOGS
 from fdgpriv.utils.file_names import check_current_folder, check_name
 from fdgpriv.utils.files import DISK_FULL
 from fdgpriv.utils.streams import lenient
-from fdgpriv.utils.suggestions import same_name
+from fdgpriv.utils.suggestions import did_you_mean, same_name
 from fdgpriv.utils.warnings_filter import warnings_in_one_line
 
 if TYPE_CHECKING:  # modules that need torch are imported in functions, after the arguments are checked
     from fdgpriv.results.finding import Results
 
-FAILED, USAGE, INTERRUPTED = 1, 2, 3
+FAILED, USAGE, INTERRUPTED, FAILED_ON = 1, 2, 3, 4
 PARTS = {"--method": "methods", "--attack": "attacks", "--defense": "defenses"}  # folders of parts by option
 
 
@@ -105,6 +106,7 @@ def parser() -> Parser:
     g.add_argument("--config", type=Path, metavar="FILE", help="options from a .toml file or a run's config.json")
     g.add_argument("--log", metavar="NAME", help=f"log the accuracies of rounds to {' or '.join(LOGS)}")
     g.add_argument("--dry-run", action="store_true", help="say what would run, and how long, and write nothing")
+    g.add_argument("--fail-on", dest="fail_on", metavar="LEAK", help=f"exit with 4 on a leak: {WANTED}")
     g.add_argument("--resume", action="store_true", help="continue the run in --out")
     g.add_argument("--list", nargs="*", metavar="NAME", help="list all parts; or the settings of these")
     return p
@@ -125,7 +127,7 @@ def _option_of(word: str) -> str | None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 success, 1 something failed or the disk is full, 2 invalid usage, 3 interrupted; bugs raise."""
+    """Exit code: 0 success, 1 a failure or a full disk, 2 invalid usage, 3 interrupted, 4 --fail-on is met; bugs raise."""
     with lenient(), warnings_in_one_line():
         return _main(list(sys.argv[1:] if argv is None else argv))
 
@@ -148,6 +150,9 @@ def _main(argv: list[str]) -> int:
             check_name(str(given["out"]), "--out")
             with suppress(OSError):  # a path that is too long is reported when its files are known
                 run_folder.check(given["out"], "resume" in given)
+        if (condition := given.get("fail_on", LEAK)) not in LEAK_CONDITIONS:
+            suggestion = did_you_mean(condition, LEAK_CONDITIONS)
+            raise BadUsage(f"--fail-on: want {WANTED}, got {condition!r}{suggestion}")
         if "artifact" in given:
             return _audit_artifact(given, _command(words))
         if "recording" in given:
@@ -239,7 +244,16 @@ def _reported(results: "Results", out: Path, unwritten: Sequence[str]) -> int:
     if parts:
         more = f" (and {len(parts) - 1} more, listed above)" if len(parts) > 1 else ""
         _say(f"failed: {parts[0]}{more}; all else was evaluated; to try again: add --out {out} --resume")
-    return FAILED if failed or parts or unwritten else 0
+    return FAILED if failed or parts or unwritten else _gate(given, results, out)
+
+
+def _gate(given: dict[str, Any], results: "Results", out: Path) -> int:
+    """The exit code by --fail-on: 4 with a line if it is met."""
+    sentence = leak_sentence(given["fail_on"], results, str(out)) if "fail_on" in given else None
+    if sentence is None:
+        return 0
+    _say(f"--fail-on: {sentence}")
+    return FAILED_ON
 
 
 def _audit_artifact(given: dict[str, Any], command: str) -> int:
@@ -265,7 +279,7 @@ def _audit_artifact(given: dict[str, Any], command: str) -> int:
     _print(results, out)
     for failure in unwritten:
         _say(f"failed: {failure}")
-    return FAILED if unwritten else 0
+    return FAILED if unwritten else _gate(given, results, out)
 
 
 def _print(results: "Results", out: Path) -> None:
@@ -288,7 +302,7 @@ def _options(given: dict[str, Any]) -> Options:
 
 def _command(words: Sequence[str]) -> str:
     """The command that reproduces the run, without the output folder."""
-    reproducing = (word for word in _without(words, "--out") if word != "--resume")
+    reproducing = (word for word in _without(_without(words, "--out"), "--fail-on") if word != "--resume")
     return shlex.join(["python", "-m", "fdgpriv.audit", *reproducing])
 
 

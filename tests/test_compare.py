@@ -26,10 +26,12 @@ from fdgpriv.results.attack_finding import Threat
 from fdgpriv.results.change import Change
 from fdgpriv.results.comparison import Comparison, LaterAudit
 from fdgpriv.results.finding import Results
+from fdgpriv.results.leak_gate import LEAK_CONDITIONS, leak_sentence
 from fdgpriv.results.run import ArtifactRow, Privacy, Run
 from fdgpriv.results.score_tables import RunKey, ScoreTables
 from fdgpriv.results.utility_finding import Utility
 from fdgpriv.statistics.change import difference_of_intervals, p_of_few, p_of_pairs
+from fdgpriv.statistics.grades import Grade
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.statistics.questions import Verdict
 from fdgpriv.training import Cell
@@ -394,6 +396,18 @@ def test_a_leak_of_the_last_audit_fails_a_build(tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize(
+    ("grade", "codes"), [("trace", (4, 4, 0, 0)), ("moderate", (4, 4, 4, 0)), ("severe", (4, 4, 4, 4))]
+)
+def test_a_build_fails_from_a_grade_on(grade: Grade, codes: tuple[int, ...], tmp_path: Path) -> None:
+    leak = question("leak").model_copy(update={"grade": grade, "grade_interval": ("trace", "severe")})
+    clean, leaks = audit(tmp_path / "a", run()), audit(tmp_path / "b", run(questions=(leak,)))
+    assert tuple(main([str(clean), str(leaks), "--fail-on", name]) for name in LEAK_CONDITIONS) == codes
+    results = Results.load(leaks / "results.json")
+    met = [leak_sentence(name, results, "b") is not None for name in LEAK_CONDITIONS]
+    assert met == [code == 4 for code in codes]
+
+
+@pytest.mark.parametrize(
     ("later", "why"),
     [
         ({"questions": (), "attacks": ()}, "membership from style_statistics by server in the client scope (stablefdg"),
@@ -467,7 +481,10 @@ def bad(folder: Path) -> dict[str, tuple[list[str], str]]:
         "empty": ([str(good), str(empty)], "at least one run"),
         "nothing in common": ([str(good), str(elsewhere)], "want runs of one dataset and target"),
         "torn scores": ([str(whole), str(torn)], "want the scores of .*torn as its audit wrote them"),
-        "condition": ([*both, "--fail-on", "never"], "--fail-on: want leak or worse, after the runs; got 'never'"),
+        "condition": (
+            [*both, "--fail-on", "never"],
+            "--fail-on: want leak or leak:GRADE .trace, moderate, severe., or worse, after the runs; got 'never'",
+        ),
         "allowed": ([*both, "--allow-missing"], "--allow-missing: has no effect without --fail-on"),
         "conditions": ([*both, "--fail-on", "leak", "leak"], "want each value once"),
         "not attacked": (

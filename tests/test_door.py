@@ -78,11 +78,16 @@ LINES = {
     "audit --device gpu": (2, "--device: want cuda for a GPU, got gpu"),
     "audit --partition dirichlet": (2, "domains:D (>= 1); got 'dirichlet'\n"),
     "audit --partition pie": (2, "want a partition of"),
+    "audit --fail-on leak:mild": (2, "--fail-on: want leak or leak:GRADE (trace, moderate, severe), got 'leak:mild'"),
+    "audit --fail-on leak --attack none": (2, "--fail-on: want an attack to run, got --attack none"),
     "audit --artifact missing.npz": (2, "missing.npz, got no file; give one .npz"),
     "compare --help": (0, "--fail-on"),
     "compare runs/one": (2, "fdgpriv compare: want at least two runs, the baseline first, got 1"),
     "compare runs/one runs/two": (2, "got runs/one, which does not exist"),
-    "compare runs/one runs/two --fail-on never": (2, "--fail-on: want leak or worse, after the runs; got 'never'"),
+    "compare runs/one runs/two --fail-on never": (
+        2,
+        "--fail-on: want leak or leak:GRADE (trace, moderate, severe), or worse, after the runs; got 'never'",
+    ),
     "selftest --help": (0, "--draws"),
     "selftest --runs 0": (2, "fdgpriv selftest: --runs: want at least 1, got 0"),
 }

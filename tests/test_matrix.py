@@ -185,7 +185,7 @@ def test_the_sentence_counts_and_claims_no_more() -> None:
         "calm": [calm, calm.model_copy(update={"defense": "b"})],
     }  # fmt: skip
     said = [f"{name}: {_advice.sentence(report_on(*runs))}" for name, runs in reports.items()]
-    assert_golden("sentences.txt", "\n".join(said))
+    assert_golden("sentences.txt", "\n".join(said) + "\n")
 
 
 def graded(question: Question, grade: Grade) -> Question:
@@ -227,7 +227,7 @@ def test_what_to_do_is_in_order_of_grade_and_said_once() -> None:
         assert grades == sorted(grades, reverse=True)
         said.append(f"{name}:")
         said += [f"  {line}" for s in steps for line in (f"{s.grade}: {s.title}", *s.lines, s.command) if line]
-    assert_golden("advice.txt", "\n".join(said))
+    assert_golden("advice.txt", "\n".join(said) + "\n")
 
 
 def test_a_command_keeps_all_options_but_one() -> None:

@@ -230,8 +230,8 @@ def _digits(given: Mapping[str, Any]) -> bool:
     return str(given.get("dataset", "digits")) == "digits"
 
 
-_OF_ARTIFACTS = {"artifact", "groups", "seeds", "out"}
-_OF_EVALUATION = {"attacks", "threats", "preset", "seeds", "units_per_domain", "figures", "out", "resume"}
+_OF_ARTIFACTS = {"artifact", "groups", "seeds", "out", "fail_on"}
+_OF_EVALUATION = {"attacks", "threats", "preset", "seeds", "units_per_domain", "figures", "out", "resume", "fail_on"}
 OPTIONS = {  # by the name of the parsed value
     "methods": "--method",
     "dataset": "--dataset",
@@ -263,13 +263,14 @@ OPTIONS = {  # by the name of the parsed value
     "recording": "--recording",
     "federation": "--federation",
     "out": "--out",
+    "fail_on": "--fail-on",
     "resume": "--resume",
     "config": "--config",
     "log": "--log",
     "dry_run": "--dry-run",
     "list": "--list",
 }
-FLAGS = {"resume", "config", "dry_run", "list"}  # for the command line only
+FLAGS = {"resume", "config", "dry_run", "list", "fail_on"}  # for the command line only
 WITHOUT_EFFECT = (
     Rule(OPTIONS.keys() - {"list"}, lambda given: "list" in given, "has no effect with --list"),
     Rule(
@@ -292,7 +293,7 @@ WITHOUT_EFFECT = (
         f"has no effect: the images of digits have {data.DEFAULT_SIZE} pixels; want --dataset with it",
     ),
     Rule(
-        {"threats", "auxiliary", "units_per_domain"},
+        {"threats", "auxiliary", "units_per_domain", "fail_on"},
         lambda given: given.get("attacks") == ["none"],
         "want an attack to run, got --attack none",
     ),
@@ -301,7 +302,7 @@ WITHOUT_EFFECT = (
         lambda given: set(given.get("defenses", ["none"])) == {"none"},
         "has no effect without a defense that proves an epsilon; want --defense with it",
     ),
-    Rule({"resume", "log"}, lambda given: "dry_run" in given, "has no effect with --dry-run"),
+    Rule({"resume", "log", "fail_on"}, lambda given: "dry_run" in given, "has no effect with --dry-run"),
     Rule({"resume"}, lambda given: "out" not in given, "want --out, the folder to continue in"),
 )
 

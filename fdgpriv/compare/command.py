@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fdgpriv.cli.command_line import BadUsage, Parser, once, say
+from fdgpriv.results.leak_gate import LEAK_CONDITIONS, WANTED
 from fdgpriv.utils.failures import Failed, attempt
 from fdgpriv.utils.file_names import check_name
 from fdgpriv.utils.files import write_text
@@ -16,13 +17,14 @@ if TYPE_CHECKING:  # what needs torch is imported in functions, after the audits
     from fdgpriv.results.comparison import Comparison
 
 FAILED, USAGE, INTERRUPTED, FAILED_ON = 1, 2, 3, 4
-CONDITIONS = {
-    "leak": "a question of the last RUN leaks",
-    "worse": "a figure of a later RUN is worse after correction, a verdict moved to leak, or a training failed",
-}
+CONDITIONS = (*LEAK_CONDITIONS, "worse")
+MEANINGS = (
+    f"{WANTED}: a question of the last RUN leaks, of at least that grade by the point estimate; "
+    "worse: a figure of a later RUN is worse after correction, a verdict moved to leak, or a training failed"
+)
 EXAMPLES = """examples:
   fdgpriv compare runs/main runs/branch
-  fdgpriv compare runs/main runs/branch --out runs/compared --fail-on leak worse
+  fdgpriv compare runs/main runs/branch --out runs/compared --fail-on leak:moderate worse
 """
 
 
@@ -38,8 +40,7 @@ def parser() -> Parser:
         "runs", nargs="*", type=Path, metavar="RUN", help="an audit's --out, or its results.json; first the baseline"
     )
     p.add_argument("--out", type=Path, metavar="DIR", help="write compare.html, compare.md and compare.json there")
-    conditions = "; ".join(f"{name}: {what}" for name, what in CONDITIONS.items())
-    p.add_argument("--fail-on", nargs="+", dest="fail_on", metavar="WHAT", help=f"exit with 4 if {conditions}")
+    p.add_argument("--fail-on", nargs="+", dest="fail_on", metavar="WHAT", help=f"exit with 4 if {MEANINGS}")
     p.add_argument(
         "--allow-missing",
         action="store_true",
@@ -68,7 +69,7 @@ def _options(argv: Sequence[str] | None) -> dict[str, Any]:
     for condition in conditions:
         if condition not in CONDITIONS:
             suggestion = did_you_mean(condition, CONDITIONS)
-            raise BadUsage(f"--fail-on: want {' or '.join(CONDITIONS)}, after the runs; got {condition!r}{suggestion}")
+            raise BadUsage(f"--fail-on: want {WANTED}, or worse, after the runs; got {condition!r}{suggestion}")
     once("--fail-on", conditions)
     if "allow_missing" in options and not conditions:
         raise BadUsage("--allow-missing: has no effect without --fail-on")
@@ -84,9 +85,10 @@ def _main(options: dict[str, Any]) -> int:
     from fdgpriv.compare.audits import read
 
     audits = read(options.get("runs", []))
-    if "leak" in options["fail_on"] and not audits[-1].results.questions():
+    about_leaks = [condition for condition in options["fail_on"] if condition in LEAK_CONDITIONS]
+    if about_leaks and not audits[-1].results.questions():
         raise BadUsage(
-            f"--fail-on leak: want an audit that was attacked, got {audits[-1].name}, which asks no question"
+            f"--fail-on {about_leaks[0]}: want an audit that was attacked, got {audits[-1].name}, which asks no question"
         )
     from fdgpriv.compare.comparison import compared
     from fdgpriv.compare.gate import failures, missing

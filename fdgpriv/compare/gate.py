@@ -4,16 +4,15 @@ from collections.abc import Collection
 
 from fdgpriv.compare.audits import Audit
 from fdgpriv.results.comparison import Comparison, LaterAudit
+from fdgpriv.results.leak_gate import LEAK_CONDITIONS, leak_sentence
 
 
 def failures(conditions: Collection[str], comparison: Comparison, last: Audit) -> list[str]:
     """One sentence for each condition that is met."""
     sentences = []
-    questions = last.results.questions()
-    leaks = [asked.question for asked in questions if asked.question.verdict == "leak"]
-    if "leak" in conditions and leaks:
-        first = f"{leaks[0].secret} from {leaks[0].artifact} by {leaks[0].adversary}"
-        sentences.append(f"{len(leaks)} of {len(questions)} questions leak in {last.name}, first {first}")
+    for condition in LEAK_CONDITIONS:
+        if condition in conditions and (sentence := leak_sentence(condition, last.results, last.name)) is not None:
+            sentences.append(sentence)
     if "worse" in conditions:
         sentences += [_worse(later) for later in comparison.later if later.worse]
     return sentences

@@ -70,7 +70,11 @@ def _attack_and_control(attack: Strongest, lead_figure: Measured | None) -> str:
     """The figures of the attack and its strongest control, and the lead if both print alike."""
     score, control = _number(attack.value), _number(attack.control_value)
     value = (lead_figure.value if lead_figure else None) or 0.0
-    lead = f", leads by {value:.2g}" if score == control and abs(value) > _ROUNDING else ""
+    lead = (
+        f", {'leads' if value > 0 else 'is behind'} by {abs(value):.2g}"
+        if score == control and abs(value) > _ROUNDING
+        else ""
+    )
     return f"{attack.attack}: {attack.metric} {score}, {attack.control} {control}{lead}"
 
 

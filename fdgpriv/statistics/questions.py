@@ -173,7 +173,7 @@ def absence(evidence: Evidence) -> tuple[Verdict, Because | None, str]:
             "inconclusive",
             "weak_attack",
             (
-                f"{_NOTHING_EXCLUDED[test.no_bound]}a leak of {relevant:.3g} planted in these artifacts {share}, want "
+                f"{_NOTHING_EXCLUDED[test.no_bound]}a leak that just matters, planted in these artifacts, {share}, want "
                 f"{POWER:.0%}; a stronger attack or more units would help"
             ),
         )
@@ -181,7 +181,7 @@ def absence(evidence: Evidence) -> tuple[Verdict, Because | None, str]:
         "no_leak_found",
         None,
         (
-            f"{_NOTHING_EXCLUDED[test.no_bound]}a leak of {relevant:.3g}, planted in these artifacts, is found in "
+            f"{_NOTHING_EXCLUDED[test.no_bound]}a leak that just matters, planted in these artifacts, is found in "
             f"{evidence.planted:.0%} of repeats"
             + ("" if test.upper is None else f"; leads above {test.upper:.3g} are excluded")
         ),
