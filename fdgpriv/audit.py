@@ -204,7 +204,7 @@ def _audit(given: dict[str, Any], command: str, earlier: Path | None) -> int:
     from fdgpriv.api import audit
 
     resume = "resume" in given
-    return _reported(*audit(options, given.get("out"), resume=resume, command=command, earlier=earlier))
+    return _reported(given, *audit(options, given.get("out"), resume=resume, command=command, earlier=earlier))
 
 
 def _audit_recording(given: dict[str, Any], command: str) -> int:
@@ -223,10 +223,10 @@ def _audit_recording(given: dict[str, Any], command: str) -> int:
         resume="resume" in given,
         command=command,
     )
-    return _reported(*audited)
+    return _reported(given, *audited)
 
 
-def _reported(results: "Results", out: Path, unwritten: Sequence[str]) -> int:
+def _reported(given: dict[str, Any], results: "Results", out: Path, unwritten: Sequence[str]) -> int:
     """The exit code, after the verdicts, and a line about each thing that failed, were printed."""
     _print(results, out)
     for failure in unwritten:
