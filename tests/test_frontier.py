@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from _golden import assert_golden
 from _results import protected, results
 from fdgpriv.reports._arms import arms
 from fdgpriv.reports._frontier import frontier
@@ -133,62 +134,44 @@ def test_the_worst_leak_of_a_secret_aware_and_unaware() -> None:
     assert worst.size == pytest.approx(1.0)
 
 
-def test_the_first_screen_has_table_rules_and_drawings() -> None:
+def test_what_the_first_screen_says_of_defenses() -> None:
+    """In words of few defenses, in figures of many; with drawings, which have two points or more, and without."""
     runs = (NONE, protected("gaussian:epsilon=8", (0.655, 0.668, 0.65), {"domain": 1.9, "membership": 0.7}, 8, 0.40))
     worse = protected("worse", (0.60, 0.60, 0.60), {"domain": 3.0, "membership": 1.5})
-    whole = report_on(*runs, worse)
-    (first, rules), drawings = frontier(whole)
-    assert first.table is not None
-    assert first.table.headings == (
-        *("Defense", "Unseen-domain accuracy", "Which domain?", "Is this image in it?", "Leaks", "Proved ε"),
-    )
-    bare, noised, last = first.table.rows
-    assert (noised[0].text, noised[0].detail) == ("gaussian:epsilon=8", "DP at matched accuracy")
-    assert (last[0].detail, bare[0].detail) == ("Dominated by no defense", "")
-    assert noised[1].detail == "−1.2 [−1.9, −0.6] points"
-    assert noised[2].kind == "leak"
-    assert "names the domain of 71% of clients" in noised[2].detail.lower()
-    assert "Unaware: names the domain of 40% of clients; guessing: 33%" in noised[2].detail
-    assert "Unaware" not in bare[2].detail
-    assert noised[3].kind == "no_leak_found"
-    assert (noised[5].kind, noised[5].text) == ("consistent", "8")
-    assert noised[5].detail == "δ 1e−5\nConsistent with the proof\nmeasured at least 0.4"
-    assert len(rules.lines) == 3
-    assert [one.caption.partition(":")[0] for one in drawings] == [
-        "Learning its domain",
-        "Learning whether an image is in it",
-    ]
-    assert "gaussian:epsilon=8: lead 1.9, unaware 0.35 at accuracy 0.658" in drawings[0].alt
-    proved = report_on(*runs, noise(2, (0.60, 0.62, 0.59)))
-    assert (
-        frontier(proved)[1][-1].alt
-        == "gaussian:epsilon=8: ε 8 at accuracy 0.658; gaussian:epsilon=2: ε 2 at accuracy 0.603"
-    )
-    for report in (Html, Markdown):
-        text = report().render(whole, Path("nowhere"))
-        assert text.index("What defenses cost") < text.index("What leaks to whom")
-        for said in (
-            "DP at matched accuracy",
-            "Dominated by no defense",
-            "Unaware:",
-            "by the figures, not their intervals",
-        ):
-            assert said in text
-    assert frontier(report_on(NONE)) == ((), ())
-    assert "What defenses cost" not in Html().render(report_on(NONE), Path("nowhere"))
-
-
-def test_many_defenses_are_given_in_figures() -> None:
     leads = {"domain": 1.9, "membership": 0.7, "content": 0.3, "labels": 1.2}
-    many = [protected(f"defense-{i}", (0.6,), leads, unaware=0.4) for i in range(6)]
-    (first, _), _ = frontier(report_on(*many))
-    assert first.table is not None
-    by_heading = dict(zip(first.table.headings, first.table.rows[0], strict=True))
-    assert (
-        by_heading["Is this image in it?"].detail
-        == "Accuracy 0.47 (control 0.35)\nUnaware: accuracy 0.4 (control 0.33)"
+    reports = {
+        "few": report_on(*runs, worse),
+        "two proofs": report_on(*runs, noise(2, (0.60, 0.62, 0.59))),
+        "many": report_on(*(protected(f"defense-{i}", (0.6,), leads, unaware=0.4) for i in range(6))),
+        "guessing": report_on(*guessing(runs, 0.66), worse),
+        "one": report_on(NONE),
+    }
+    said = []
+    for name, report in reports.items():
+        sections, drawings = frontier(report)
+        said.append(f"{name}:")
+        said += [f"  {drawing.caption} {drawing.alt}" for drawing in drawings]
+        for section in sections:
+            said += [f"  {line}" for line in section.lines]
+            rows = section.table.rows if section.table else ()
+            said += [
+                "  " + " | ".join(f"{cell.text} ({cell.detail})".replace("\n", "; ") for cell in row) for row in rows
+            ]
+    assert_golden("frontier.txt", "\n".join(said) + "\n")
+    page = Html().render(reports["few"], Path("nowhere"))
+    assert page.index("What defenses cost") < page.index("What leaks to whom")
+    assert "What defenses cost" not in Html().render(reports["one"], Path("nowhere"))
+
+
+def guessing(arms_runs: Sequence[Runs], chance: float) -> tuple[Runs, ...]:
+    """The same runs where naming the most frequent class is right so often."""
+    return tuple(
+        tuple(
+            run.model_copy(update={"utility": run.utility and run.utility.model_copy(update={"chance": chance})})
+            for run in each
+        )
+        for each in arms_runs
     )
-    assert "names the" not in " ".join(cell.detail for row in first.table.rows for cell in row)
 
 
 def test_evidence_and_csv_have_the_unaware_adversary() -> None:
