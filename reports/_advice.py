@@ -17,6 +17,7 @@ from ._words import BECAUSE, LEARNT, artifact, artifact_of, defense, joined, rol
 
 _MAX_NAMED = 3  # arms in one sentence
 _NOTHING = "Nothing to do on this evidence, which is no proof: only a proved epsilon is"
+_HIDDEN = "Measured here: not seen by anyone but its client."
 _SHARE_LESS = "Share it from more images, less often, or not at all"
 
 
@@ -98,7 +99,8 @@ def _against_leaks(results: Results) -> Iterator[Step]:
     plans = [*_measured(by_method, base, leaks), *_suggested(results, base, leaks)]
     helped = {key for plan in plans for key in plan.effects}
     unhelped = dict.fromkeys((key for key in leaks if key not in helped), "")
-    plans += [_Plan(_SHARE_LESS, unhelped, "No defense that applies is recorded to protect it.")] if unhelped else []
+    others = "No other defense that applies" if len(rows) > len(base) else "No defense that applies"
+    plans += [_Plan(_SHARE_LESS, unhelped, f"{others} is recorded to protect it.")] if unhelped else []
     described: set[tuple[str, str]] = set()
     for plan in sorted(plans, key=lambda plan: -max(GRADES.index(leaks[key].grade) for key in plan.effects)):
         lines = []
@@ -134,10 +136,10 @@ def _measured(by_method: Mapping[str, Sequence[TradeoffRow]], base: Rows, leaks:
     for method, rows in by_method.items():
         of = f" for {method}" if len(by_method) > 1 else ""
         for row in rows:
-            if row is base[method] or not row.attacked or row.guesses:
+            if row is base[method] or not row.attacked:
                 continue
             changes = {key: _change(leak, row.arm) for key, leak in leaks.items() if key[0] == method}
-            effects = {key: change for key, change in changes.items() if change}
+            effects = {key: c for key, c in changes.items() if c and (c == _HIDDEN or not row.guesses)}
             if effects:
                 yield _Plan(f"--defense {row.arm.defense}{of}", effects, _cost(row, base[method]))
 
@@ -165,7 +167,7 @@ def _change(was: _Leaks, arm: Arm) -> str:
     """How a defense changed the leaks from one artifact, in words; empty if their highest grade is not lower."""
     questions = [q for run in arm.runs for q in run.questions if artifact_of(q) == was.artifact]
     if not questions:
-        return "Measured here: not seen by anyone but its client."
+        return _HIDDEN
     left = next((leak for leak in _leaks(arm) if leak.artifact == was.artifact), None)
     if left is None:
         open_ = sum(question.verdict == "inconclusive" for question in questions)
