@@ -36,7 +36,7 @@ lint: .venv/installed
 
 docs: .venv/installed
 	$(BIN)/python -m pip install --quiet -e '.[test,docs]'
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 clean:
 	rm -rf .venv build site *.egg-info
