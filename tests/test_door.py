@@ -72,6 +72,8 @@ LINES = {
     "audit --images 5": (2, "--images: want at least 20 images of each domain, got 5"),
     "audit --auxiliary 5": (2, "--auxiliary: want at least 20 images of each domain, got 5"),
     "audit --units-per-domain 0": (2, "--units-per-domain: want at least 1, got 0"),
+    "audit --figures pdf --attack none": (2, "--figures: want an attack to run, got --attack none"),
+    "audit --figures gif": (2, "--figures: want one of pdf, png, svg; got 'gif'"),
     "audit --units-per-domain 9 --attack none": (2, "--units-per-domain: want an attack to run, got --attack none"),
     "audit --auxiliary 50 --attack none": (2, "--auxiliary: want an attack to run, got --attack none"),
     "audit --lr 0.1": (2, "got --lr; did you mean --set lr=VALUE?"),

@@ -293,7 +293,7 @@ WITHOUT_EFFECT = (
         f"has no effect: the images of digits have {data.DEFAULT_SIZE} pixels; want --dataset with it",
     ),
     Rule(
-        {"threats", "auxiliary", "units_per_domain", "fail_on"},
+        {"threats", "auxiliary", "units_per_domain", "figures", "fail_on"},
         lambda given: given.get("attacks") == ["none"],
         "want an attack to run, got --attack none",
     ),
