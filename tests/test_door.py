@@ -262,7 +262,7 @@ def test_what_has_no_effect_is_refused(words: str, told: str, capsys: pytest.Cap
 
 @pytest.mark.parametrize("beside", ["--list", "--artifact x.npz"])
 def test_every_option_has_an_effect_or_is_refused(beside: str, capsys: pytest.CaptureFixture[str]) -> None:
-    read_with_artifact = ("--groups", "--seed", "--out") if "--artifact" in beside else ()
+    read_with_artifact = ("--groups", "--seed", "--out", "--fail-on") if "--artifact" in beside else ()
     for option in OPTIONS.values():
         if option not in (*beside.split(), *read_with_artifact):
             value = "" if option in ("--resume", "--list", "--dry-run") else "3"
