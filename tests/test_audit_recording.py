@@ -27,6 +27,7 @@ from fdgpriv.external.recorded_federation import GivenTraining, recorded_federat
 from fdgpriv.external.recorded_method import Network, UserTraining
 from fdgpriv.external.recorded_population import given_federation
 from fdgpriv.federation.transcript import MANIFEST
+from fdgpriv.results.utility import utility
 from fdgpriv.simulation.shared_model import GLOBAL_MODEL
 from fdgpriv.utils.seeds import generator
 
@@ -401,6 +402,12 @@ def test_classes_of_folders_are_joined(tmp_path: Path) -> None:
     assert federation.domain_of["b"] == "farm"
 
 
+def test_clients_without_a_domain_are_of_the_public_one() -> None:
+    clients = {name: images_of(name, 6) for name in "ab"}
+    assert set(given_federation(clients, {"here": images_of("c", 9)}, None).domain_of.values()) == {"here"}
+    assert set(given_federation(clients, {}, None).domain_of.values()) == {"an unnamed domain"}
+
+
 @pytest.mark.parametrize(
     ("form", "message"),
     [
@@ -416,6 +423,15 @@ def test_classes_of_folders_are_joined(tmp_path: Path) -> None:
 def test_images_in_no_known_form_are_refused(form: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         given_images(form, "images", 16)
+
+
+def test_without_public_images_no_accuracy_is_known(recording: Path, tmp_path: Path) -> None:
+    federation = case(tmp_path, recording, public={})
+    assert federation.final is not None
+    accuracies = utility(federation.final, federation.population)
+    for figure in (accuracies.source_accuracy, accuracies.target_accuracy, accuracies.calibration_error):
+        assert figure.value is None
+        assert figure.reason
 
 
 def test_models_need_those_that_clients_received(tmp_path: Path) -> None:

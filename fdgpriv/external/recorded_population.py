@@ -25,7 +25,8 @@ class GivenFederation:
 
     Attributes:
         clients: By name, its training images.
-        domain_of: By client, its domain; `NO_DOMAIN` where it is given without.
+        domain_of: By client, its domain. Clients that are given without one are of `NO_DOMAIN`; if none has one, and the
+            public images are of one domain, of that.
         public: By domain, images that adversaries may hold.
         class_names: Of images in folders; empty otherwise.
         channels: 1 or 3, of the images as given.
@@ -65,6 +66,7 @@ def given_federation(clients: Mapping[str, Any], public: Mapping[str, Any], imag
         {name: given_images(part, name, image_size) for name, part in sources.items()}
     )
     channels = _channels(given)
+    only_domain = next(iter(public)) if len(public) == 1 and not any(d for _, d in parts.values()) else NO_DOMAIN
     images = in_three_channels(given.values())
     by_client = dict(zip(clients, images, strict=False))
     for client, of_client in by_client.items():
@@ -72,7 +74,7 @@ def given_federation(clients: Mapping[str, Any], public: Mapping[str, Any], imag
             raise ValueError(f"clients[{client!r}]: want at least 2 images, got {len(of_client.labels)}")
     return GivenFederation(
         by_client,
-        {client: domain for client, (_, domain) in parts.items()},
+        {client: domain or only_domain for client, (_, domain) in parts.items()},
         dict(zip(public, images[len(clients) :], strict=True)),
         class_names,
         channels,
@@ -176,13 +178,13 @@ def recorded_population(given: GivenFederation, classes: int, seed: int, enough:
 
 
 def _with_domain(given: Any, name: str) -> tuple[Any, str]:
-    """The images in the user's form, and the domain."""
+    """The images in the user's form, and the domain; "" for none."""
     if isinstance(given, tuple | list) and len(given) in (2, 3) and isinstance(given[-1], str):
         *images, domain = given
         return (images[0] if len(images) == 1 else tuple(images)), domain
     if isinstance(given, tuple | list) and len(given) == 3:
         raise ValueError(f"clients[{name!r}]: want (images, labels, domain) with the domain's name, got {given[2]!r}")
-    return given, NO_DOMAIN
+    return given, ""
 
 
 def _channels(given: Mapping[str, GivenImages]) -> int:

@@ -62,7 +62,7 @@ def utility(model: nn.Module, population: Population, own_statistics: bool = Fal
         source_accuracy=accuracy(source, torch.cat([data.held_out_labels for data in clients])),
         target_accuracy=accuracy(target_logits, target.labels),
         calibration_error=calibration_error(target_logits, target.labels).measured,
-        chance=float(target.labels.bincount().max()) / len(target.labels),
+        chance=float(target.labels.bincount().max()) / len(target.labels) if len(target.labels) else None,
     )
 
 
