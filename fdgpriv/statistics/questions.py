@@ -226,7 +226,7 @@ def _no_leak(evidence: Mapping[str, Evidence], p: float, q: float, p_holm: float
     verdict, because, reason = absence(evidence[decisive])
     if verdict == "no_leak_found" and q <= FALSE_DISCOVERIES:
         verdict, because = "inconclusive", "too_coarse"
-        reason = f"p = {p:.2g} is above {LEVEL}, but q = {q:.2g} is within {FALSE_DISCOVERIES}; {more}"
+        reason = f"p = {p:.3g} is above {LEVEL}, but q = {q:.2g} is within {FALSE_DISCOVERIES}; {more}"
     return Answer(verdict, reason, because, decisive, p, q, p_holm)
 
 
