@@ -20,7 +20,7 @@ def _strongest(value: float, control: float) -> Strongest:
         (17.3, 17.06, "gan: psnr 17.3, noise 17.1"),
         (17.06, 17.06, "gan: psnr 17.1, noise 17.1"),
         (17.06 + 4e-15, 17.06, "gan: psnr 17.1, noise 17.1"),  # rounding is no lead
-        (17.06, 17.12, "gan: psnr 17.1, noise 17.1, leads by -0.06"),
+        (17.06, 17.12, "gan: psnr 17.1, noise 17.1, is behind by 0.06"),
     ],
 )
 def test_the_lead_is_said_where_rounding_hides_it(value: float, control: float, line: str) -> None:

@@ -20,12 +20,13 @@ def leak_sentence(condition: str, results: "Results", name: str) -> str | None:
         results: Of the audit.
         name: Of the audit, for the sentence.
     """
+    ranks: dict[str, int] = {grade: rank for rank, grade in enumerate(GRADES)}
     grade = condition.partition(":")[2] or GRADES[0]
     questions = [asked.question for asked in results.questions()]
-    leaks = [q for q in questions if q.grade is not None and GRADES.index(q.grade) >= [*GRADES].index(grade)]
+    leaks = [q for q in questions if q.grade is not None and ranks[q.grade] >= ranks[grade]]
     if not leaks:
         return None
-    worst = max(leaks, key=lambda question: GRADES.index(question.grade or GRADES[0]))
+    worst = max(leaks, key=lambda question: ranks[question.grade or GRADES[0]])
     first = f"{worst.secret} from {worst.artifact} by {worst.adversary} ({worst.grade})"
     at_least = "" if condition == LEAK else f" with the grade {grade} or more"
     return f"{len(leaks)} of {len(questions)} questions leak{at_least} in {name}, first {first}"
