@@ -76,8 +76,13 @@ def domains() -> dict[str, str]:
     return {name: "dark" if number % 2 else "light" for number, name in enumerate(CLIENTS)}
 
 
-def record(folder: Path, channels: int = 3, rounds: int = 2, down: bool = True, batch: bool = False) -> Path:
-    """Federated averaging by samples of `Net`, with the styles of its second layer; `batch` is how these are computed."""
+def record(
+    folder: Path, channels: int = 3, rounds: int = 2, down: bool = True, batch: bool = False, personal: bool = False
+) -> Path:
+    """Federated averaging by samples of `Net`, with the styles of its second layer; `batch` is how these are computed.
+
+    The server sends one model to all, or, where it is `personal`, each client another.
+    """
     torch.manual_seed(0)
     model, clients = Net(channels), given(channels)["clients"]
     with fdgpriv.record(folder) as wire:
@@ -85,6 +90,8 @@ def record(folder: Path, channels: int = 3, rounds: int = 2, down: bool = True, 
             sent = {name: tensor.clone() for name, tensor in model.state_dict().items()}
             uploads = []
             for name, (images, labels, _) in clients.items():
+                if personal:
+                    sent = {key: tensor + tensor.is_floating_point() * 0.01 for key, tensor in sent.items()}
                 if down:
                     wire.down(name, round, model=sent)
                 model.load_state_dict(sent)
@@ -440,6 +447,12 @@ def test_models_need_those_that_clients_received(tmp_path: Path) -> None:
     assert "wire.down" in closed[ModelState.kind]
     assert "wire.down" in closed[StyleStatistics.kind]
     assert federation.final is None
+
+
+def test_personal_models_are_no_global_model(tmp_path: Path) -> None:
+    closed = case(tmp_path, record(tmp_path / "run", personal=True)).method.disclosure().not_evaluated
+    assert closed[GLOBAL_MODEL].startswith("clients received different models in round 1")
+    assert GLOBAL_MODEL not in case(tmp_path, record(tmp_path / "other")).method.disclosure().not_evaluated
 
 
 def test_values_that_are_not_finite_are_refused(tmp_path: Path) -> None:

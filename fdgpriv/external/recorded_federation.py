@@ -277,8 +277,14 @@ def _without_training(transcript: Transcript, train: Train | None, network: Netw
         yield ValidationMetrics.kind, "the images that a client held out for its accuracy are not known"
     if ClassifierHead.kind in kinds:
         yield ClassifierHead.kind, "a head alone is not simulated: record the model that it is a part of, with model="
-    sent = any(record.kind == ModelState.kind and record.sender == SERVER for record in transcript.records)
-    for kind in [*shared, *([GLOBAL_MODEL] if sent else [])]:
+    sent = [record.round for record in transcript.records if (record.kind, record.sender) == (ModelState.kind, SERVER)]
+    is_one_model = bool(sent) and transcript.model_sent(max(sent)) is not None
+    if sent and not is_one_model:
+        yield (
+            GLOBAL_MODEL,
+            f"clients received different models in round {max(sent)}, none of which is that of all clients",
+        )
+    for kind in [*shared, *([GLOBAL_MODEL] if is_one_model else [])]:
         if train is None:
             yield kind, "what a client would share is simulated by its training: pass train=... to open it"
         elif (reason := _unusable_models(transcript, network)) is not None:
