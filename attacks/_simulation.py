@@ -280,7 +280,7 @@ def skewed(domain: Domain, classes: int, size: int, alpha: float, rng: torch.Gen
 
 def nearest_size(adversary: Adversary, observation: Observation) -> int:
     """Of the sizes that the adversary simulates, the nearest in ratio to the number of images of an observation."""
-    return min(sorted(set(adversary.sizes)), key=lambda size: abs(math.log(size / observation.n_images)))
+    return min(sorted(set(adversary.sizes)), key=lambda size: abs(math.log(size / max(1, observation.n_images))))
 
 
 def simulated_by_domain(adversary: Adversary, per_size: int, received: ReceivedModels) -> tuple[Vectors, Tensor]:

@@ -68,17 +68,36 @@ class ClassMeanRegression(Attack):
         shares = labels.infer(adversary, observations, rng)
         received = received_models(observations)
         simulated, domains = simulated_by_domain(adversary, self.expensive_simulations, received)
-        n_images = torch.tensor([observation.n_images for observation in observations])
-        weights = probe(simulated, domains, adversary.vectors(observations), n_images, len(adversary.domains)).exp()
-        names = [domain.name for domain in adversary.domains]
-        for row, observation in zip(weights, observations, strict=True):
-            if (domain := adversary.domain_of(observation)) in names:
-                row.zero_()[names.index(domain)] = 1.0
+        weights = _domain_weights(adversary, observations, simulated, domains)
         predicted = []
         for observation, of_observation, weight in zip(observations, shares, weights, strict=True):
             reader = _Reader(adversary, observation.received_model, (simulated, domains), self.penalty)
             predicted.append(reader.mean_image(observation, of_observation, weight))
         return torch.stack(predicted).view(-1, *adversary.public_images[0].shape[1:]).clamp(0, 1)
+
+
+def _domain_weights(
+    adversary: Adversary, observations: Sequence[Observation], simulated: Vectors, domains: Tensor
+) -> Tensor:
+    """(M, D): 1 for the client's domain where the adversary knows it; else its probabilities by simulated artifacts.
+
+    Args:
+        adversary: What it has.
+        observations: M artifacts.
+        simulated: Artifacts that it simulated, of the `domains` (S,).
+    """
+    names = [domain.name for domain in adversary.domains]
+    weights, unknown = torch.zeros(len(observations), len(names)), []
+    for i, observation in enumerate(observations):
+        if (domain := adversary.domain_of(observation)) in names:
+            weights[i, names.index(domain)] = 1.0
+        else:
+            unknown.append(i)
+    if unknown:
+        without_domain = [observations[i] for i in unknown]
+        n_images = torch.tensor([observation.n_images for observation in without_domain])
+        weights[unknown] = probe(simulated, domains, adversary.vectors(without_domain), n_images, len(names)).exp()
+    return weights
 
 
 @dataclass(frozen=True, eq=False)

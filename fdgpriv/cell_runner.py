@@ -31,7 +31,7 @@ from fdgpriv.results.ledger import ledger
 from fdgpriv.results.run import ArtifactRow, ImageCount, ImagesByDomain, Remedy
 from fdgpriv.results.score_tables import RunKey, ScoreTables
 from fdgpriv.threat import ThreatModel, threat
-from fdgpriv.training import Cell, Train, Trained, reloaded, thin, train
+from fdgpriv.training import Cell, TrainCell, Trained, reloaded, thin, train
 from fdgpriv.utils.arithmetic import fixed_arithmetic, whole_precision
 from fdgpriv.utils.console import ProgressLog
 from fdgpriv.utils.failures import Failed, attempt
@@ -100,7 +100,7 @@ class CellRunner:
     out: Path
     progress: ProgressLog
     workers: int
-    train: Train = train
+    train: TrainCell = train
 
     def run(self, cells: Sequence[Cell], completed: dict[Cell, CompletedCell]) -> None:
         """Adds the results of each cell to `completed`; of one that Ctrl-C interrupts, those that it has."""

@@ -20,7 +20,7 @@ from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.external.recorded_federation import GivenTraining, RecordedFederation, recorded_federation
 from fdgpriv.external.recorded_method import Features, RecordedMethod, Train
 from fdgpriv.external.recorded_population import DATASET
-from fdgpriv.external.recorded_styles import Encoder
+from fdgpriv.external.recorded_styles import StyleEncoder
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.reserve import ENOUGH, FEW
@@ -105,7 +105,7 @@ def audit_recording(
     clients: Mapping[str, Any],
     public: Mapping[str, Any] | None = None,
     train: Train | None = None,
-    encoder: Encoder | None = None,
+    encoder: StyleEncoder | None = None,
     normalize: Features | None = None,
     image_size: int | None = None,
     attacks: str | Attack | Sequence[str | Attack] = "all",

@@ -28,7 +28,7 @@ from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.results.finding import DatasetNote, Results, Timing
 from fdgpriv.results.run import Claim, Run, RunFigure
 from fdgpriv.results.score_tables import ScoreTables
-from fdgpriv.training import Cell, Train, train, trained_file
+from fdgpriv.training import Cell, TrainCell, train, trained_file
 from fdgpriv.utils.console import ProgressLog
 from fdgpriv.utils.environment import environment, usable_cores
 from fdgpriv.utils.failures import Failed, attempt
@@ -58,7 +58,7 @@ class Runner:
     out: Path
     progress: ProgressLog
     workers: int = field(default_factory=lambda: min(4, usable_cores()))
-    train: Train = train
+    train: TrainCell = train
     _start: float = field(default_factory=perf_counter, init=False)
 
     @property

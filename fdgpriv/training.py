@@ -90,7 +90,7 @@ class Trained(Entry):
     files: dict[str, str] = Field(default_factory=dict)
 
 
-Train = Callable[[AuditConfig, Dataset, Cell, Path, ProgressLog, int], tuple[Trained, Evaluator]]
+TrainCell = Callable[[AuditConfig, Dataset, Cell, Path, ProgressLog, int], tuple[Trained, Evaluator]]
 """See `train`."""
 
 

@@ -16,7 +16,7 @@ from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.data.pixels import as_images
 from fdgpriv.external.recorded_method import Features, Network, RecordedMethod, Train, UserTraining
 from fdgpriv.external.recorded_population import GivenFederation, given_federation, recorded_population
-from fdgpriv.external.recorded_styles import MAX_DEVIATION, Encoder, StyleComputation, style_computation
+from fdgpriv.external.recorded_styles import MAX_DEVIATION, StyleComputation, StyleEncoder, style_computation
 from fdgpriv.federation.averaging import average
 from fdgpriv.federation.disclosure import Disclosure, StyleSource
 from fdgpriv.federation.federation import Federation
@@ -55,7 +55,7 @@ class GivenTraining:
     clients: Mapping[str, Any]
     public: Mapping[str, Any] = field(default_factory=dict)
     train: Train | None = None
-    encoder: Encoder | None = None
+    encoder: StyleEncoder | None = None
     normalize: Features | None = None
     image_size: int | None = None
 
@@ -403,7 +403,7 @@ def _tried(training: UserTraining, transcript: Transcript, population: Populatio
 
 
 def _styles(
-    transcript: Transcript, population: Population, network: Network, encoder: Encoder | None
+    transcript: Transcript, population: Population, network: Network, encoder: StyleEncoder | None
 ) -> StyleComputation | str | None:
     """How styles were computed; or why that is not known; None where none were shared."""
     styles = [a for r, a in transcript.of_kind(StyleStatistics.kind) if r.receiver == SERVER]

@@ -20,7 +20,7 @@ from fdgpriv.external.recorded_method import (
 from fdgpriv.federation.recording import ENCODER
 from fdgpriv.models.copied import copied
 
-Encoder = str | Callable[[nn.Module], Features]
+StyleEncoder = str | Callable[[nn.Module], Features]
 
 MAX_DEVIATION = 0.1  # of recomputed styles from recorded ones, relative to these
 
@@ -56,7 +56,7 @@ class StyleComputation:
 
 
 def style_computation(
-    encoder: Encoder | None,
+    encoder: StyleEncoder | None,
     network: Network,
     clients: Sequence[tuple[StyleStatistics, Tensor, nn.Module]],
     frozen: bool,
@@ -93,7 +93,7 @@ def style_computation(
 
 @torch.no_grad()
 def _moments_by_layer(
-    encoder: Encoder | None, network: Network, model: nn.Module, images: Tensor, channels: int, in_batch: bool
+    encoder: StyleEncoder | None, network: Network, model: nn.Module, images: Tensor, channels: int, in_batch: bool
 ) -> Mapping[tuple[str, str], tuple[Tensor, Tensor]]:
     """By layer and rule, mean and std (n, C) of each image's features, of layers with C channels.
 
@@ -116,7 +116,7 @@ def _moments_by_layer(
     return {key: (mean, std) for key, (mean, std) in joined.items()}
 
 
-def _features(encoder: Encoder | None, model: nn.Module, images: Tensor) -> dict[str, Tensor]:
+def _features(encoder: StyleEncoder | None, model: nn.Module, images: Tensor) -> dict[str, Tensor]:
     """The encoder's output by its name; of no encoder, the output of every layer."""
     if callable(encoder):
         return {ENCODER: encoder(model)(images)}
