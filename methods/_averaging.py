@@ -84,6 +84,10 @@ class FederatedAveraging(WeightedSGD):
     def client(self, federation: Federation, data: ClientData, rng: torch.Generator) -> "AveragingClient":
         return AveragingClient(self, federation, data, rng)
 
+    def loss(self, model: nn.Module, batch: Batch, rng: torch.Generator) -> Tensor:
+        """A client's loss of one mini-batch: cross-entropy. Methods whose clients need nothing else override it."""
+        return nn.functional.cross_entropy(model(batch.images), batch.labels)
+
 
 @dataclass
 class _Best(Resumable):
@@ -135,5 +139,5 @@ class AveragingClient(Resumable):
         return [ValidationMetrics(client=self.data.client, round=state.round, accuracy=accuracy)]
 
     def loss(self, batch: Batch) -> Tensor:
-        """Loss of one mini-batch: cross-entropy. Methods with another client loss override it."""
-        return nn.functional.cross_entropy(self.model(batch.images), batch.labels)
+        """Loss of one mini-batch, by default the method's. Overridden where it depends on what the client holds."""
+        return self.method.loss(self.model, batch, self.rng)
