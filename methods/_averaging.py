@@ -13,7 +13,7 @@ from fdgpriv.artifacts.statistics import ValidationMetrics
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.federation.federation import Federation
-from fdgpriv.federation.request import Request, Server
+from fdgpriv.federation.request import Answers, Request, Server
 from fdgpriv.federation.state import Resumable
 from fdgpriv.federation.upload import ExpectedArtifact
 from fdgpriv.models.backbone import Classifier
@@ -56,14 +56,17 @@ class FederatedAveraging(WeightedSGD):
 
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
         model = self.model(federation, rng)
-        best = _Best()
-        for round in federation.rounds(self.rounds, model=model, best=best):
+        best, aggregation = _Best(), self.aggregation(federation)
+        reduce = None if ModelState.kind in self.disclosure().individual else "mean"
+        for round in federation.rounds(self.rounds, model=model, best=best, aggregation=aggregation):
             clients = federation.sample(self.participants, rng)
-            state = shared_state(model, SERVER, round, self)
-            expected = self._expected_fit(state)
-            answers = yield Request("fit", {client: [state] for client in clients}, reduce="mean", wanted=expected)
+            state, wanted = shared_state(model, SERVER, round, self), self._expected_fit(model, round)
+            messages = {client: [state, *aggregation.relayed(client)] for client in clients}
+            is_whole = len(state.state) == len(wanted[0].like.tensors())
+            evaluated = None if is_whole else ModelState.of(model, SERVER, round)
+            answers = yield Request("fit", messages, reduce, number=round, evaluated=evaluated, wanted=wanted)
             best.update(state, answers)
-            load_average(model, list(model_state(answers).values()), self.weights_in(answers))
+            aggregation.merge(model, answers, round)
         if self.selection == "validation":
             state = shared_state(model, SERVER, self.rounds, self)
             clients = federation.sample(self.participants, rng)
@@ -74,10 +77,20 @@ class FederatedAveraging(WeightedSGD):
                 state.load_into(model)
         return model
 
-    def _expected_fit(self, state: ModelState) -> list[ExpectedArtifact]:
-        """Expected artifacts in a client's answer to ``fit``."""
-        expected = [ExpectedArtifact(state), *self.expected_count()]
-        if self.selection == "validation" and state.round > 0:
+    def aggregation(self, federation: Federation) -> "Aggregation":
+        """The server's side of a round: here the average of the clients' models."""
+        return Aggregation(self)
+
+    def _expected_fit(self, model: nn.Module, round: int) -> list[ExpectedArtifact]:
+        """Expected artifacts in a client's answer to ``fit``; the model first."""
+        unsent, unshared = self.withheld(model, SERVER), self.withheld(model, "")
+        state = {
+            name: torch.zeros_like(tensor) if name in unsent else tensor
+            for name, tensor in model.state_dict().items()
+            if name not in unshared
+        }
+        expected = [ExpectedArtifact(ModelState(client=SERVER, round=round, state=state)), *self.expected_count()]
+        if self.selection == "validation" and round > 0:
             expected.append(_expected_answers.accuracy(torch.float32))
         return expected
 
@@ -87,6 +100,27 @@ class FederatedAveraging(WeightedSGD):
     def loss(self, model: nn.Module, batch: Batch, rng: torch.Generator) -> Tensor:
         """A client's loss of one mini-batch: cross-entropy. Methods whose clients need nothing else override it."""
         return nn.functional.cross_entropy(model(batch.images), batch.labels)
+
+
+class Aggregation(Resumable):
+    """What the server makes of a round's answers, and what it keeps for that from round to round."""
+
+    def __init__(self, method: FederatedAveraging) -> None:
+        self.method = method
+
+    def relayed(self, client: str) -> Message:
+        """Artifacts of other clients that the server sends `client` beside the model; here none."""
+        return []
+
+    def merge(self, model: nn.Module, answers: Answers, round: int) -> None:
+        """Updates the global model by the answers of a round."""
+        load_average(model, list(model_state(answers).values()), self.method.weights_in(answers))
+
+
+def received(message: Message) -> ModelState:
+    """The global model in a message of the server."""
+    (state,) = (artifact for artifact in message if isinstance(artifact, ModelState) and artifact.client == SERVER)
+    return state
 
 
 @dataclass
@@ -123,7 +157,7 @@ class AveragingClient(Resumable):
 
     def fit(self, message: Message) -> Message:
         """The model after E local epochs, n_k for weighting, and the received model's accuracy for selection."""
-        (state,) = (artifact for artifact in message if isinstance(artifact, ModelState))
+        state = received(message)
         validation = self.validate(message) if self.method.selection == "validation" and state.round > 0 else []
         state.load_into(self.model)
         train(self.model, self.loss, self.data, self.method, state.round, self.rng)
@@ -132,7 +166,7 @@ class AveragingClient(Resumable):
 
     def validate(self, message: Message) -> Message:
         """Accuracy of the received model on the client's held-out images."""
-        (state,) = (artifact for artifact in message if isinstance(artifact, ModelState))
+        state = received(message)
         state.load_into(self.model)
         predicted = logits(self.model, self.data.held_out_pixels).argmax(1)
         accuracy = (predicted == self.data.held_out_labels).float().mean()

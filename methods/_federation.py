@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fdgpriv.artifacts.artifact import Artifact
-from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.artifacts.parameters import STATISTICS, ModelState
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.averaging import average as average
 from fdgpriv.federation.disclosure import Disclosure
@@ -95,6 +95,11 @@ class LocalSGD(Method):
     @property
     def local_statistics(self) -> bool:
         return self.buffers == "keep_local"
+
+    def withheld(self, model: nn.Module, sender: str) -> frozenset[str]:
+        """Names of the tensors of `model` that `sender`, a client or the server, does not share."""
+        statistics = [name for name in model.state_dict() if name.rpartition(".")[2] in STATISTICS]
+        return frozenset(statistics if self.buffers == "keep_local" else ())
 
     @property
     def coupling(self) -> str | None:
@@ -244,9 +249,8 @@ def model_state(answers: Answers) -> dict[str, dict[str, Tensor]]:
 
 
 def shared_state(model: nn.Module, sender: str, round: int, settings: LocalSGD) -> ModelState:
-    """The model state that `sender` shares, without BatchNorm statistics if they are kept local."""
-    state = ModelState.of(model, sender, round)
-    return state if settings.buffers != "keep_local" else state.without_statistics()
+    """The model state that `sender` shares, without the tensors that it withholds."""
+    return ModelState.of(model, sender, round).without(settings.withheld(model, sender))
 
 
 def load_average(

@@ -1,12 +1,13 @@
 """Artifacts that are tensors of a network: models, updates, heads, translators, importances, BatchNorm statistics."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
 
 from fdgpriv.artifacts.artifact import MAX_COUNT, Artifact, out_of_range
+from fdgpriv.artifacts.local_tensors import may_be_local
 from fdgpriv.artifacts.moments import Moments
 
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
@@ -55,7 +56,7 @@ class TensorState(Artifact):
                 yield from out_of_range(name, tensor, batches, batches + MAX_COUNT)
 
     def load_into(self, model: nn.Module) -> None:
-        """Load this state into `model`; BatchNorm statistics that are not in it are kept.
+        """Load this state into `model`; tensors that clients may keep local and that are not in it stay as they are.
 
         Raises:
             ValueError: Names or shapes differ.
@@ -66,7 +67,7 @@ class TensorState(Artifact):
             raise ValueError(
                 f"this {self.kind} belongs to another network: {str(error).splitlines()[-1].strip()}"
             ) from None
-        other = [name for name in missing if name.rpartition(".")[2] not in STATISTICS] + unknown
+        other = [*sorted(set(missing) - may_be_local(model)), *unknown] if missing else unknown
         if other:
             raise ValueError(f"this {self.kind} belongs to another network: {other[0]} is not in both")
 
@@ -79,8 +80,14 @@ class ModelState(TensorState):
 
     def without_statistics(self) -> "ModelState":
         """The same state without BatchNorm's running statistics and counters."""
-        parameters = {name: tensor for name, tensor in self.state.items() if name.rpartition(".")[2] not in STATISTICS}
-        return ModelState(client=self.client, round=self.round, state=parameters)
+        return self.without({name for name in self.state if name.rpartition(".")[2] in STATISTICS})
+
+    def without(self, names: Collection[str]) -> "ModelState":
+        """The same state without the tensors of these names; itself if there are none."""
+        if not names:
+            return self
+        state = {name: tensor for name, tensor in self.state.items() if name not in names}
+        return ModelState(client=self.client, round=self.round, state=state)
 
     def bn_statistics(self) -> dict[str, dict[str, Tensor]]:
         """BatchNorm statistics by layer: running_mean (C,), running_var (C,) and num_batches_tracked ()."""

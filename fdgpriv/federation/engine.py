@@ -203,9 +203,9 @@ def mean_log(logs: Iterable[Mapping[str, tuple[float, int]]]) -> dict[str, float
 
 
 def _models(ask: Request) -> dict[str, ModelState]:
-    """The model that the server sends to each client, by client."""
+    """By client, the model that is evaluated: the one that the server sends it, or the global one if the request has it."""
     return {
-        client: artifact
+        client: ask.evaluated or artifact
         for client, message in ask.messages.items()
         for artifact in message
         if isinstance(artifact, ModelState) and artifact.client == SERVER

@@ -6,7 +6,7 @@ from zlib import crc32
 
 import torch
 
-from fdgpriv.artifacts.artifact import Message
+from fdgpriv.artifacts.artifact import SERVER, Message
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.defense import Defense
@@ -35,7 +35,7 @@ class Participant(Resumable):
         client: The method's client.
         rng: Of the client.
         noise: Of the defense.
-        received: The model that it received last; None before the first one.
+        received: The model of the server that it received last; None before the first one.
     """
 
     checkpointed: ClassVar[tuple[str, ...]] = (
@@ -71,7 +71,7 @@ class Participant(Resumable):
         Raises:
             ClientFailed: The client or its defense raised an exception, or the answer is no list.
         """
-        models = [artifact for artifact in message if isinstance(artifact, ModelState)]
+        models = [artifact for artifact in message if isinstance(artifact, ModelState) and artifact.client == SERVER]
         self.received = models[-1] if models else self.received
         with client_errors(self.name, verb, round):
             outgoing = getattr(self.client, verb)(message)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from fdgpriv.artifacts.artifact import Message
+from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.federation.upload import ExpectedArtifact
 
 
@@ -22,6 +23,7 @@ class Request:
             the sample counts in the answers.
         diagnostics: Diagnostics of the server for the evaluator; never sent.
         number: Round of the answers; None for the latest round in each message.
+        evaluated: The global model of this round, for the evaluator, where clients are not sent all of it; never sent.
         wanted: The artifacts that each answer must contain, checked on receipt; empty for none. None disables the
             checks of kinds, counts, tensor names, shapes and dtypes.
     """
@@ -32,6 +34,7 @@ class Request:
     weights: Mapping[str, float] | None = None
     diagnostics: Mapping[str, float] = field(default_factory=dict)
     number: int | None = None
+    evaluated: ModelState | None = None
     wanted: Sequence[ExpectedArtifact] | None = None
 
     def round(self, client: str) -> int:
