@@ -95,7 +95,7 @@ def explore(
 def mix(features: Tensor, partner: Tensor, weight: Tensor) -> Tensor:
     """Features (B, C, H, W) with mixed styles: `weight` (B,) of the own style, the rest `partner`'s (B,); Step 5, MixStyle."""
     moments = PAPER_EPS(features)
-    return adain(features, *_mixed(moments, partner, weight), own=moments)
+    return adain(features, *mixed(moments, partner, weight), own=moments)
 
 
 def explore_and_mix(
@@ -120,7 +120,7 @@ def explore_and_mix(
         center_moments = moments[0][:center], moments[1][:center]
         tail = _extrapolated((moments[0][first:], moments[1][first:]), center_moments, alpha, clamp, on_std)
         new = [torch.cat([old[:first], explored]) for old, explored in zip(new, tail, strict=True)]
-    return adain(features, *_mixed((new[0], new[1]), partner, weight), own=moments)
+    return adain(features, *mixed((new[0], new[1]), partner, weight), own=moments)
 
 
 def _extrapolated(
@@ -135,7 +135,7 @@ def _extrapolated(
     return mean, std.clamp_min(0) if clamp else std
 
 
-def _mixed(moments: Moments, partner: Tensor, weight: Tensor) -> Moments:
+def mixed(moments: Moments, partner: Tensor, weight: Tensor) -> Moments:
     """Means and stds (B, C), detached, of which `weight` (B,) is a row's own, and the rest its partner's (B,); Step 5."""
     mean, std = (moment.detach() for moment in moments)
     own_weight, partner = weight.to(mean)[:, None], partner.to(mean.device)

@@ -131,10 +131,14 @@ class Classifier(nn.Module):
         pooled: Tensor = self.backbone(images, after).mean(dim=(2, 3))
         return pooled
 
+    def classify(self, features: Tensor) -> Tensor:
+        """Logits (B, K) of the last feature map (B, C, H, W)."""
+        logits: Tensor = self.head(features.mean(dim=(2, 3)))
+        return logits
+
     def forward(self, images: Tensor, after: After | None = None) -> Tensor:
         """Logits (B, K) of images (B, 3, H, W) in [0, 1]; `after` as in `Backbone.forward`."""
-        logits: Tensor = self.head(self.embedding(images, after))
-        return logits
+        return self.classify(self.backbone(images, after))
 
 
 def backbone(
