@@ -11,6 +11,7 @@ from torch import Tensor
 from ._simulation import Frame, SimulatedArtifacts
 
 _MIN_VARIANCE = 1e-6  # of any direction, relative to the styles' variance
+_MAX_AXES = 512  # longer vectors are read along at most so many principal axes of the public images' vectors
 
 
 def shrunk_covariance(remainders: Tensor, variances: Tensor) -> Tensor:
@@ -30,6 +31,16 @@ def whitener(covariance: Tensor, variances: Tensor) -> Tensor:
     values, vectors = torch.linalg.eigh(covariance + _MIN_VARIANCE * torch.eye(len(variances), dtype=torch.float64))
     root: Tensor = ((vectors / values.clamp_min(_MIN_VARIANCE).sqrt()) / variances.sqrt()[:, None].double()).float()
     return root
+
+
+def principal_axes(rows: Tensor) -> Tensor:
+    """Orthonormal axes (D, A), A <= `_MAX_AXES`, along which rows (M, D) vary most; all axes if D is no larger."""
+    if rows.shape[1] <= _MAX_AXES:
+        return torch.eye(rows.shape[1])
+    values, vectors = torch.linalg.eigh((rows @ rows.T).double())
+    sure = (values > _MIN_VARIANCE * values[-1]).nonzero().flatten()[-_MAX_AXES:]
+    axes: Tensor = (rows.T.double() @ vectors[:, sure] / values[sure].sqrt()).float()
+    return axes
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +69,11 @@ class Ranking:
             - center[first_images]
             - (styles[first_images] - center[first_images]) / size
         )
-        return cls(frames, variances, whitener(shrunk_covariance(remainders, variances), variances))
+        spread = variances.sqrt()[:, None]
+        axes = principal_axes((styles - center) / spread.T)
+        units = torch.ones(axes.shape[1])
+        root = whitener(shrunk_covariance(remainders / spread.T @ axes, units), units)
+        return cls(frames, variances, axes / spread @ root)
 
     @cached_property
     def centers(self) -> Tensor:

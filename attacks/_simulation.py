@@ -16,7 +16,9 @@ from torch import Tensor
 from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.data.dataset import Domain
+from fdgpriv.simulation.amplitude import AmplitudeSimulator
 from fdgpriv.simulation.bn_statistics import StatisticsSimulator
+from fdgpriv.simulation.simulator import Simulator
 from fdgpriv.statistics.discriminant import discriminant
 from fdgpriv.threat import Capability
 from fdgpriv.utils.seeds import generator
@@ -131,11 +133,13 @@ def single_image_styles(
     images of a batch do not change them, and the means of several images are averages.
 
     Args:
-        adversary: An adversary that observes styles, or recomputed BatchNorm statistics.
+        adversary: An adversary that observes styles, amplitude spectra, or recomputed BatchNorm statistics.
         images: Any images.
-        received_model: The model that statistics are computed under; None for styles.
+        received_model: The model that statistics are computed under; None for styles and spectra.
         among: For styles that depend on the batch: images of a client, in whose batches each of `images` is placed.
     """
+    if isinstance(spectra := adversary.simulator(Simulator), AmplitudeSimulator):  # type: ignore[type-abstract]
+        return spectra.spectra(images).flatten(1)
     if received_model is None:
         return torch.cat(adversary.styles(images, among), dim=1)
     simulator = adversary.simulator(StatisticsSimulator, Capability.HAS_BN)

@@ -16,7 +16,7 @@ from torch import Tensor
 from fdgpriv.adversary import Adversary, Observation, Prediction
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.style import AmplitudeSpectrum
-from fdgpriv.attack import GROUP_SIZES, Attack
+from fdgpriv.attack import FEW_GROUP_SIZES, Attack
 from fdgpriv.metrics.pixels import EXACT_DB
 from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.tasks.images import Images
@@ -58,7 +58,7 @@ class Amplitude(Attack):
     reads = (AmplitudeSpectrum,)
     task = UnplacedImages()
     threats = ("server", "client", "third_party")
-    group_sizes = GROUP_SIZES
+    group_sizes = FEW_GROUP_SIZES
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {"restarts": 4}}
 

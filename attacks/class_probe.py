@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Observation
-from fdgpriv.artifacts.style import StyleStatistics
+from fdgpriv.artifacts.style import AmplitudeSpectrum, StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.tasks.class_label import ClassLabel
 
@@ -21,7 +21,7 @@ from ._simulation import probe, simulate
 class ClassProbe(Attack):
     """A linear probe on single-image styles; styles of several images have no single class."""
 
-    reads = (StyleStatistics,)
+    reads = (StyleStatistics, AmplitudeSpectrum)
     task = ClassLabel()
     threats = ("server", "client", "third_party")
     group_sizes = (1,)

@@ -11,7 +11,7 @@ import torch
 
 from fdgpriv.adversary import Adversary, Observation, Prediction
 from fdgpriv.artifacts.parameters import BatchNormStatistics
-from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
+from fdgpriv.artifacts.style import AmplitudeSpectrum, InterpolationStyle, StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.tasks.candidate import Candidate
 from fdgpriv.tasks.copies import copies
@@ -41,7 +41,7 @@ class Identification(Attack):
         expensive_simulations: The same where simulating one is expensive.
     """
 
-    reads = (StyleStatistics, InterpolationStyle, BatchNormStatistics)
+    reads = (StyleStatistics, InterpolationStyle, BatchNormStatistics, AmplitudeSpectrum)
     task = Candidate()
     threats = ("server", "client", "third_party")
 

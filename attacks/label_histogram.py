@@ -11,7 +11,7 @@ from torch import Tensor
 from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.parameters import BatchNormStatistics, ClassifierHead, ImportanceWeights, ModelState, ModelUpdate
 from fdgpriv.artifacts.statistics import ClientEmbedding, LabelMarginal
-from fdgpriv.artifacts.style import StyleStatistics
+from fdgpriv.artifacts.style import AmplitudeSpectrum, StyleStatistics
 from fdgpriv.attack import FEW_GROUP_SIZES, Attack, GroupSizes
 from fdgpriv.simulation.artifact_series import ArtifactSeries
 from fdgpriv.simulation.simulator import Simulator
@@ -50,6 +50,7 @@ class LabelHistogram(Attack):
         ClientEmbedding,
         BatchNormStatistics,
         LabelMarginal,
+        AmplitudeSpectrum,
     )
     task = LabelShares()
     threats = ("server", "client", "third_party")

@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Observation
-from fdgpriv.artifacts.style import StyleStatistics
+from fdgpriv.artifacts.style import AmplitudeSpectrum, StyleStatistics
 from fdgpriv.attack import Attack, GroupSizes
 from fdgpriv.statistics.kernel_ridge import KernelRidge
 from fdgpriv.tasks.images import Images
@@ -44,7 +44,7 @@ class MeanImageRegression(Attack):
         in_each: Number of images in each of them.
     """
 
-    reads = (StyleStatistics,)
+    reads = (StyleStatistics, AmplitudeSpectrum)
     task = Images()
     threats = ("insider", "server", "third_party")
     group_sizes: ClassVar[GroupSizes | None] = (1, None)

@@ -1,4 +1,4 @@
-"""Style transfer by public encoders and decoders, for CCST and PARDON, or by Fourier amplitudes, for CCST.
+"""Style transfer by public encoders and decoders, for CCST and PARDON, or by Fourier amplitudes, for CCST and ELCFS.
 
 References: Huang and Belongie, "Arbitrary style transfer in real-time with adaptive instance normalization", ICCV 2017;
 Chen et al., "Federated Domain Generalization for Image Recognition via Cross-Client Style Transfer", WACV 2023, Eq. 1-8 and
@@ -118,8 +118,8 @@ class AmplitudeStyle(Style):
 
     window: float
 
-    def share(self, client: str, pixels: Tensor, groups: Sequence[Tensor], granularity: str) -> ClientReply:
-        shared = []
+    def share(self, client: str, pixels: Tensor, groups: Sequence[Tensor], granularity: str) -> list[Artifact]:
+        shared = list[Artifact]()
         for index in groups:
             mean = torch.zeros(pixels.shape[1:], dtype=torch.float64)
             for batch in index.split(64):
@@ -133,7 +133,8 @@ class AmplitudeStyle(Style):
             AmplitudeSpectrum(client=SERVER, round=0, amplitude=zeros, granularity=granularity), most=most
         )
 
-    def apply(self, images: Tensor, styles: Sequence[Artifact], alpha: float) -> Tensor:
+    def apply(self, images: Tensor, styles: Sequence[Artifact], alpha: float | Tensor) -> Tensor:
+        """As for any style; `alpha` may be a strength for each image, (N, 1, 1, 1)."""
         amplitudes = torch.stack([style.amplitude for style in styles if isinstance(style, AmplitudeSpectrum)])
         spectrum = torch.fft.fft2(images)
         is_low = self._low_frequencies(images.shape[-2])[:, None] & self._low_frequencies(images.shape[-1])

@@ -181,6 +181,7 @@ def test_every_method_trains_a_pretrained_network(name: str) -> None:
         "hfedf": {"hidden": 4},
         "pfedhn": {"hidden": 4},
         "ccst": {"augmentation": 2, "selection": "last"},
+        "elcfs": {"buffers": "share", "images_per_spectrum": 2},
     }.get(name, {})
     sent = crossed(name, 2, "efficientnet_lite0", **short).of_kind("model_state")
     uploads = {record.sender: record.nbytes for record, _ in sent if record.receiver == SERVER}

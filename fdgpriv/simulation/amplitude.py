@@ -30,9 +30,16 @@ class AmplitudeSimulator(DefendedSimulator):
 
     kind = AmplitudeSpectrum.kind
 
+    def spectra(self, images: Tensor) -> Tensor:
+        """The amplitudes (N, 3, H, W) of each image (N, 3, H, W)."""
+        amplitudes: Tensor = torch.fft.fft2(images.double()).abs().float()
+        return amplitudes
+
     def answer(self, sample: ClientSample, rng: torch.Generator) -> Message:
-        amplitude = torch.fft.fft2(sample.images.double()).abs().mean(0).float()
-        return [self._spectrum(amplitude, sample.granularity)]
+        return [self._spectrum(self.spectra(sample.images).mean(0), sample.granularity)]
+
+    def each(self, sample: ClientSample, rng: torch.Generator) -> Tensor:
+        return self.spectra(sample.images).flatten(1)
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """All amplitudes (3HW,)."""
@@ -79,5 +86,4 @@ def amplitude_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
         wire=crossed,
         clients=tuple(wire),
         receiver=receiver,
-        expensive=True,  # to evaluate
     )
