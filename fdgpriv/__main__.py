@@ -1,4 +1,4 @@
-"""The console script: fdgpriv audit, fdgpriv compare, fdgpriv selftest."""
+"""The console script: fdgpriv audit, fdgpriv compare, fdgpriv leaderboard, fdgpriv selftest."""
 
 import sys
 from importlib import import_module
@@ -10,6 +10,7 @@ from fdgpriv.utils.suggestions import did_you_mean, same_name
 COMMANDS = {
     "audit": "train a federation, attack the shared artifacts, report the leaks",
     "compare": "what became better or worse since a baseline audit; can fail a build",
+    "leaderboard": "methods by secrets from the runs of several audits, with accuracy beside",
     "selftest": "check that verdicts are calibrated: A/A reports, planted leaks, simulated draws",
 }
 
@@ -20,7 +21,7 @@ def main() -> int:
     word = sys.argv[1] if len(sys.argv) > 1 else "--help"
     name = same_name(word, (*COMMANDS, "help", "version")) or word
     if name in ("-h", "--help", "help"):
-        lines = [f"  fdgpriv {command:10} {what}" for command, what in COMMANDS.items()]
+        lines = [f"  fdgpriv {command:11} {what}" for command, what in COMMANDS.items()]
         print("\n".join(["commands, each with a --help of its own:", *lines, "  fdgpriv --version"]))
         return 0
     if name in ("--version", "version"):

@@ -2,12 +2,15 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from fdgpriv.registry import Role
 from fdgpriv.results.comparison import Comparison
 from fdgpriv.results.finding import Results
+from fdgpriv.results.leaderboard import Leaderboard
+from fdgpriv.utils.failures import Failed, attempt
 
 if TYPE_CHECKING:  # drawing.py imports matplotlib
     from fdgpriv.utils.drawing import Figure
@@ -35,3 +38,38 @@ class Report(Role):
     def compared(self, comparison: Comparison) -> str | None:
         """A comparison of audits as a document of the same format; None where the format has none."""
         return None
+
+    def ranked(self, leaderboard: Leaderboard, folder: Path) -> str | None:
+        """Methods by secrets as a document of the same format; None where the format has none.
+
+        Args:
+            leaderboard: Of several audits.
+            folder: Where the document will lie; its links lead from there to the audits' reports.
+        """
+        return None
+
+
+def documents(stem: str, text_of: Callable[[Report], str | None]) -> tuple[dict[str, str], list[str]]:
+    """By file name, the document of each report format that has one; and a line for each format that failed.
+
+    Args:
+        stem: Of the file names.
+        text_of: The text in a format; None if the format has none.
+    """
+    texts: dict[str, str] = {}
+    failures = []
+    for name in Report.names():
+        document = attempt(partial(_document, name, text_of))
+        if isinstance(document, Failed):
+            failures.append(f"report {name}: {document.line}")
+        else:
+            suffix, text = document
+            if text is not None:
+                texts[f"{stem}{suffix}"] = text
+    return texts, failures
+
+
+def _document(name: str, text_of: Callable[[Report], str | None]) -> tuple[str, str | None]:
+    """The suffix and the text in this format."""
+    report = Report.named(name)()
+    return Path(report.filename).suffix, text_of(report)

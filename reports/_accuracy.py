@@ -8,6 +8,7 @@ from fdgpriv.results.finding import Results
 from fdgpriv.results.question import Question
 from fdgpriv.results.run import Run
 from fdgpriv.statistics.measured import Measured
+from fdgpriv.utils.defaults import BASELINE
 
 from ._arms import Arm, arm_answers, arms
 from ._figures import Drawing, Series, line_chart
@@ -137,9 +138,9 @@ def accuracy_of_runs(runs: Sequence[Run]) -> tuple[Section, ...]:
     return tuple(sections)
 
 
-def accuracy_over_trainings(results: Results) -> tuple[Section, ...]:
+def accuracy_over_trainings(results: Results, baseline: str = BASELINE) -> tuple[Section, ...]:
     """Tables of mean accuracy over targets and seeds, with the missing trainings; empty for a single training."""
-    if not is_averaged(results) or not (rows := accuracies(results)):
+    if not is_averaged(results) or not (rows := accuracies(results, baseline)):
         return ()
     lines = [
         "Each mean is over the targets of a seed, then over the seeds that have every target. Square brackets are 95% t "
@@ -153,7 +154,7 @@ def accuracy_over_trainings(results: Results) -> tuple[Section, ...]:
 
 
 def _accuracy_by_rule(rows: Sequence[Accuracy]) -> tuple[Section, ...]:
-    """Target accuracy by the rule that selects the round's model, minus FedAvg's; empty if no round was evaluated."""
+    """Target accuracy by the rule that selects the round's model, minus the baseline's; empty if no round was evaluated."""
     if not any(row.by_rule for row in rows):
         return ()
     lines = [
@@ -167,7 +168,7 @@ def _accuracy_by_rule(rows: Sequence[Accuracy]) -> tuple[Section, ...]:
         "seed, with the 95% t interval over seeds."
         for base in bases
     ]
-    lines += [f"No difference from FedAvg: {row.unmatched}." for row in rows if row.unmatched]
+    lines += [f"No difference from the baseline: {row.unmatched}." for row in rows if row.unmatched]
     headings = ("Method", "Target accuracy, returned", *(f"Target accuracy, {rule}" for rule in _RULES))
     cells = tuple((_model_cell(row), *(_rule_cell(row, rule) for rule in (RETURNED, *RULES))) for row in rows)
     return (Section("By the round whose model counts", Table(headings, cells), lines=tuple(lines)),)
@@ -175,10 +176,10 @@ def _accuracy_by_rule(rows: Sequence[Accuracy]) -> tuple[Section, ...]:
 
 def _rule_cell(row: Accuracy, rule: str) -> TableCell:
     figure = row.target if rule == RETURNED else row.by_rule.get(rule)
-    return number_cell(share(figure), _difference(row.leads.get(rule), row.target.n or 0))
+    return number_cell(share(figure), difference(row.leads.get(rule), row.target.n or 0))
 
 
-def _difference(lead: Measured | None, n_seeds: int) -> str:
+def difference(lead: Measured | None, n_seeds: int) -> str:
     """A difference of accuracies in points, with the number of its seeds if some are missing."""
     if lead is None or lead.value is None:
         return ""

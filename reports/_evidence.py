@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from fdgpriv.results.attack_finding import AttackFinding, Leakage, RoundsPoint
-from fdgpriv.results.question import WORST_FIRST, Question
+from fdgpriv.results.question import Question, worst_first
 from fdgpriv.results.run import Run
-from fdgpriv.statistics.grades import GRADES, Grade
+from fdgpriv.statistics.grades import Grade
 from fdgpriv.statistics.measured import Measured
 
 from ._bars import LeadBar, pooled_in_effects
@@ -75,13 +75,6 @@ class AttackFigures:
 def question_evidence(run: Run, anchors: Anchors) -> tuple[QuestionEvidence, ...]:
     """The evidence on each question of the run: leaks by grade, then by lead in effects that matter, the others after."""
     return tuple(_question_evidence(run, question, anchors) for question in sorted(run.questions, key=worst_first))
-
-
-def worst_first(question: Question) -> tuple[int, int, float]:
-    """Sorts questions: leaks first, by grade, then by the lead in multiples of the least that matters."""
-    lead = (question.lead.value if question.lead else None) or 0.0
-    grade = GRADES.index(question.grade) if question.grade else -1
-    return WORST_FIRST.index(question.verdict), -grade, -lead / (question.relevant or 1.0)
 
 
 def _question_evidence(run: Run, question: Question, anchors: Anchors) -> QuestionEvidence:

@@ -80,13 +80,14 @@ def _character(character: str) -> str:
     return f"[U+{ord(character):04X}]"
 
 
-def latex_table(table: Table, caption: str, label: str) -> str:
+def latex_table(table: Table, caption: str, label: str, detail_lines: int = 0) -> str:
     """A floating table as wide as the text: booktabs, the first column in words, verdicts in one word each.
 
     Args:
-        table: Details of its verdicts are left out.
+        table: What it says.
         caption: In words.
         label: For \\ref, in letters and hyphens.
+        detail_lines: Lines of detail that a leak keeps below its grade; other verdicts have none.
     """
     size = r"\scriptsize" if len(table.headings) >= _WIDE else r"\footnotesize"
     lines = [
@@ -98,7 +99,7 @@ def latex_table(table: Table, caption: str, label: str) -> str:
         r"\toprule",
         _row([latex(heading) for heading in table.headings]),
         r"\midrule",
-        *(_row([_cell(cell) for cell in row]) for row in table.rows),
+        *(_row([_cell(cell, detail_lines) for cell in row]) for row in table.rows),
         r"\bottomrule",
         r"\end{tabularx}",
         r"\end{table}",
@@ -121,13 +122,18 @@ def _row(cells: Sequence[str]) -> str:
     return " & ".join(cells) + r" \\"
 
 
-def _cell(cell: TableCell) -> str:
+def _cell(cell: TableCell, detail_lines: int) -> str:
     if cell.kind in _VERDICTS:
-        return _verdict(cell)
+        lines = cell.detail.splitlines()[:detail_lines] if cell.kind == "leak" else []
+        return _verdict(cell) + _below(lines)
     if cell.kind == "code":
         return rf"\texttt{{{latex(cell.text)}}}"
-    detail = "; ".join(cell.detail.splitlines())
-    return latex(cell.text) + (rf" \newline {{\scriptsize {latex(detail)}}}" if detail else "")
+    return latex(cell.text) + _below(cell.detail.splitlines())
+
+
+def _below(lines: Sequence[str]) -> str:
+    """Smaller text on lines of its own; empty without any."""
+    return rf" \newline {{\scriptsize {latex('; '.join(lines))}}}" if lines else ""
 
 
 def _verdict(cell: TableCell) -> str:

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.results.picture_grid import COLUMNS
-from fdgpriv.results.question import Question
+from fdgpriv.results.question import Question, worst_first
 from fdgpriv.results.run import Run
 from fdgpriv.statistics.grades import Grade
 
 from ._arms import arms
 from ._effects import effect_in_words, pooled_effect
-from ._evidence import worst_first
 from ._links import Anchors
 from ._words import artifact, artifact_of, joined, role, scope, spoken, upper
 

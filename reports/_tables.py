@@ -27,6 +27,7 @@ class TableCell:
         bar: The lead that the verdict rests on.
         anchor: Its own anchor on the page; empty without one.
         link: The anchor that it leads to; empty without one.
+        address: Another document that it leads to, percent-encoded; empty without one.
     """
 
     text: str
@@ -36,6 +37,7 @@ class TableCell:
     bar: LeadBar | None = None
     anchor: str = ""
     link: str = ""
+    address: str = ""
 
 
 @dataclass(frozen=True)

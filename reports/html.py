@@ -10,11 +10,13 @@ from markupsafe import Markup
 from fdgpriv.report import Report
 from fdgpriv.results.comparison import Comparison
 from fdgpriv.results.finding import Results
+from fdgpriv.results.leaderboard import Leaderboard
 
 from ._bars import LeadBar
 from ._comparison import comparison_content
 from ._content import report_content
 from ._figures import Drawing
+from ._leaderboard import leaderboard_content
 from ._pictures import grid, picture
 from ._words import GRADE_MEANINGS, MEANINGS, NOT_ATTACKED, OUTCOMES, verdict_words
 
@@ -48,6 +50,20 @@ class Html(Report):
         template = _environment().get_template("compare.html")
         page = template.render(
             content=comparison_content(comparison), outcomes=OUTCOMES, picture=None, grid=None, inline=None
+        )
+        return page.rstrip() + "\n"
+
+    def ranked(self, leaderboard: Leaderboard, folder: Path) -> str:
+        """The leaderboard as a page in the same style; its cells lead to the evidence in the audits' reports."""
+        template = _environment().get_template("leaderboard.html")
+        page = template.render(
+            content=leaderboard_content(leaderboard, folder),
+            words=verdict_words,
+            meanings=MEANINGS,
+            grades=GRADE_MEANINGS,
+            picture=None,
+            grid=None,
+            inline=None,
         )
         return page.rstrip() + "\n"
 

@@ -9,9 +9,12 @@ from urllib.parse import quote
 from fdgpriv.report import Report
 from fdgpriv.results.comparison import Comparison
 from fdgpriv.results.finding import Results
+from fdgpriv.results.leaderboard import Leaderboard
 
+from ._caveats import Caveats
 from ._comparison import AuditChanges, comparison_content
 from ._content import ReportContent, RunEvidence, report_content
+from ._leaderboard import leaderboard_content
 from ._tables import Picture, Section, Table, TableCell, count_cell, text_cell, verdict_cell
 from ._words import NOT_ATTACKED, OUTCOMES, verdict_words
 
@@ -28,9 +31,7 @@ class Markdown(Report):
         """The document; pictures that exist in `folder` are relative links."""
         content = report_content(results)
         blocks = [f"# Privacy audit: {safe(content.title)}", safe(content.subtitle)]
-        if content.caveats:
-            reasons = "\n".join(f"- {safe(sentence)}" for sentence in content.caveats.sentences)
-            blocks += [f"**{content.caveats.heading}**", reasons]
+        blocks += _caveats(content.caveats)
         blocks += [f"**{verdict_words(content.verdict, content.grade)}.** {safe(content.sentence)}"]
         blocks += ["## What defenses cost, and what they leave"] if content.frontier else []
         blocks += _sections(content.frontier, folder)
@@ -67,6 +68,18 @@ class Markdown(Report):
         blocks += [block for audit in content.audits for block in _audit_changes(audit)]
         return "\n\n".join(blocks) + "\n"
 
+    def ranked(self, leaderboard: Leaderboard, folder: Path) -> str:
+        """The leaderboard in tables; its cells lead to the evidence in the audits' reports."""
+        content = leaderboard_content(leaderboard, folder)
+        blocks = [f"# Leaderboard: {safe(content.title)}"]
+        for table in content.tables:
+            blocks += [f"## {safe(table.title)}"]
+            blocks += ["\n".join(f"- {safe(name)}: {safe(value)}" for name, value in table.facts)]
+            blocks += _caveats(table.caveats)
+            blocks += [_table(table.table), "\n".join(f"- {safe(note)}" for note in table.notes)]
+            blocks += _sections(table.accuracy, folder)
+        return "\n\n".join(block for block in [*blocks, safe(content.order), safe(content.note)] if block) + "\n"
+
 
 def safe(text: str) -> str:
     """The text on one line, with everything escaped that Markdown or HTML would interpret."""
@@ -81,6 +94,12 @@ def code(text: str) -> str:
     """The text on one line as code, whatever characters it contains."""
     text = " ".join(text.split())
     return f"<code>{safe(text)}</code>" if re.search("[`|]", text) else f"`{text}`"
+
+
+def _caveats(reasons: Caveats | None) -> list[str]:
+    if reasons is None:
+        return []
+    return [f"**{reasons.heading}**", "\n".join(f"- {safe(sentence)}" for sentence in reasons.sentences)]
 
 
 def _audit_changes(audit: AuditChanges) -> list[str]:
@@ -184,6 +203,7 @@ def _table(table: Table) -> str:
 
 def _cell(cell: TableCell) -> str:
     text = code(cell.text) if cell.kind == "code" else safe(cell.text)
+    text = f"[{text}]({cell.address})" if cell.address else text
     text = f"**{text}**" if cell.kind == "leak" and cell.grade != "trace" else text
     details = [cell.bar.words] if cell.bar else []
     details += cell.detail.splitlines()

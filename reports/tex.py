@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from fdgpriv.report import Report
 from fdgpriv.results.finding import Results
+from fdgpriv.results.leaderboard import Leaderboard
 from fdgpriv.utils.drawing import Figure
 
 from ._accuracy import accuracy_over_trainings, utility_and_leakage
@@ -16,6 +17,7 @@ from ._content import curves
 from ._figures import paper_figure
 from ._frontier import frontier
 from ._latex import latex, latex_table
+from ._leaderboard import leaderboard_content
 from ._matrix import matrix
 from ._reconstruction_figure import reconstruction_figure, with_pictures
 from ._reconstructions import reconstructions
@@ -64,6 +66,23 @@ class Tex(Report):
     def figures(self, results: Results, folder: Path) -> Mapping[str, Callable[[], Figure]]:
         """``frontier``, ``curves``, ``reconstructions`` and ``roc``, as far as the results have them."""
         return {name: figure.draw for name, figure in _paper_figures(results, folder).items()}
+
+    def ranked(self, leaderboard: Leaderboard, folder: Path) -> str:
+        """The tables of the leaderboard in ASCII, each leak with its lead below its grade."""
+        content = leaderboard_content(leaderboard, folder)
+        blocks = [rf"\section*{{Leaderboard: {latex(content.title)}}}"]
+        for number, table in enumerate(content.tables, start=1):
+            setting = "; ".join(f"{name.lower()} {value}" for name, value in table.facts)
+            limits = table.caveats.sentences if table.caveats else ()
+            notes = (*limits, *table.notes, content.order, _GRADES, "A dash: not applicable.")
+            caption = f"Worst answers by secret. {setting}. {' '.join(notes)}"
+            blocks.append(latex_table(table.table, caption, f"leaderboard-{number}", detail_lines=1))
+            blocks += [
+                latex_table(section.table, f"Accuracy. {' '.join(section.lines)}", f"accuracies-{number}-{part}")
+                for part, section in enumerate(table.accuracy, start=1)
+                if section.table is not None
+            ]
+        return "\n\n".join([_HEAD, *blocks, r"\end{document}"]) + "\n"
 
 
 def _subject(results: Results) -> str:

@@ -11,6 +11,7 @@ import fdgpriv
 from fdgpriv import audit
 from fdgpriv.cli.options import check_effects
 from fdgpriv.compare import command as compare
+from fdgpriv.leaderboard import command as leaderboard
 from fdgpriv.selftest import command as selftest
 
 ROOT = Path(__file__).parent.parent
@@ -43,7 +44,8 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
 
 
 COMMAND = re.compile(
-    r"(?:^ *(?:python -m fdgpriv\.|fdgpriv )|`python -m fdgpriv\.)(audit|compare|selftest) ([^`\n]+)", re.MULTILINE
+    r"(?:^ *(?:python -m fdgpriv\.|fdgpriv )|`python -m fdgpriv\.)(audit|compare|leaderboard|selftest) ([^`\n]+)",
+    re.MULTILINE,
 )
 COMMANDS = {
     match[0].split("  #")[0].strip("` "): shlex.split(match[2], comments=True)
@@ -64,6 +66,8 @@ def test_a_command_is_accepted(command: str) -> None:
         words[words.index("--data-root") + 1] = str(ROOT)
     if " compare" in command or ".compare" in command:
         assert compare.parser().options(words)["runs"]
+    elif "leaderboard" in command:
+        assert leaderboard.parser().options(words)["runs"]
     elif "selftest" in command:
         selftest.parser().options(words)
     else:

@@ -4,10 +4,12 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from fdgpriv._version import __version__
 from fdgpriv.utils.fields import words
+from fdgpriv.utils.file_names import check_name
 from fdgpriv.utils.suggestions import did_you_mean
 
 _NO_VALUE = re.compile(r"argument (\S+): expected .*argument")  # argparse's message
@@ -97,6 +99,14 @@ def say(command: str, text: str) -> None:
     line = " ".join(text.split())
     line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
     sys.stderr.write(f"fdgpriv {command}: {line}\n")
+
+
+def check_out(out: Path) -> None:
+    """Raises ValueError if --out has a bad name, or is or lies in a file."""
+    check_name(str(out), "--out")
+    existing = next((path for path in (out, *out.parents) if path.exists()), out)
+    if existing.exists() and not existing.is_dir():
+        raise BadUsage(f"--out: want a folder, got the file {existing}")
 
 
 def once(option: str, values: Sequence[object], key: Callable[[str], str] = str) -> None:

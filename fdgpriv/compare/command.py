@@ -1,15 +1,12 @@
 """The command line of the comparison: reads audits, prints changes, writes reports, and fails on request."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fdgpriv.cli.command_line import BadUsage, Parser, once, say
+from fdgpriv.cli.command_line import BadUsage, Parser, check_out, once, say
 from fdgpriv.results.leak_gate import LEAK_CONDITIONS, WANTED
-from fdgpriv.utils.failures import Failed, attempt
-from fdgpriv.utils.file_names import check_name
-from fdgpriv.utils.files import write_text
+from fdgpriv.utils.files import write_texts
 from fdgpriv.utils.streams import lenient
 from fdgpriv.utils.suggestions import did_you_mean
 
@@ -73,11 +70,8 @@ def _options(argv: Sequence[str] | None) -> dict[str, Any]:
     once("--fail-on", conditions)
     if "allow_missing" in options and not conditions:
         raise BadUsage("--allow-missing: has no effect without --fail-on")
-    if (out := options.get("out")) is not None:
-        check_name(str(out), "--out")
-        existing = next((path for path in (out, *out.parents) if path.exists()), out)
-        if existing.exists() and not existing.is_dir():
-            raise BadUsage(f"--out: want a folder, got the file {existing}")
+    if "out" in options:
+        check_out(options["out"])
     return options
 
 
@@ -95,11 +89,10 @@ def _main(options: dict[str, Any]) -> int:
     from fdgpriv.compare.summary import summary
 
     comparison = compared(audits)
-    failed_reports: list[str] = []
-    written = _written(comparison, options["out"], failed_reports) if "out" in options else []
+    paths, failed_reports = _written(comparison, options["out"]) if "out" in options else ([], [])
     print(summary(comparison))
-    if written:
-        print(f"report: {', '.join(map(str, written))}")
+    if paths:
+        print(f"report: {', '.join(map(str, paths))}")
     for failure in failed_reports:
         say("compare", f"failed: {failure}")
     reasons = failures(options["fail_on"], comparison, audits[-1])
@@ -114,31 +107,9 @@ def _main(options: dict[str, Any]) -> int:
     return FAILED if failed_reports else 0
 
 
-def _written(comparison: "Comparison", out: Path, failures: list[str]) -> list[Path]:
-    """Writes the comparison as JSON and in every report format that supports it; returns the paths.
+def _written(comparison: "Comparison", out: Path) -> tuple[list[Path], list[str]]:
+    """Writes the comparison as JSON and in every report format that has one; the paths, and a line for each that failed."""
+    from fdgpriv.report import documents
 
-    A report that fails is omitted and adds a line to `failures`.
-    """
-    from fdgpriv.report import Report
-
-    texts = {"compare.json": comparison.text()}
-    for name in Report.names():
-        rendered = attempt(partial(_rendered, name, comparison))
-        if isinstance(rendered, Failed):
-            failures.append(f"report {name}: {rendered.line}")
-        elif rendered is not None:
-            filename, text = rendered
-            texts[filename] = text
-    out.mkdir(parents=True, exist_ok=True)
-    for name, text in texts.items():
-        write_text(out / name, text)
-    return [out / name for name in texts]
-
-
-def _rendered(name: str, comparison: "Comparison") -> tuple[str, str] | None:
-    """The file name and text of the comparison in this format; None if it has no comparisons."""
-    from fdgpriv.report import Report
-
-    report = Report.named(name)()
-    text = report.compared(comparison)
-    return None if text is None else (f"compare{Path(report.filename).suffix}", text)
+    texts, failures = documents("compare", lambda report: report.compared(comparison))
+    return write_texts(out, {"compare.json": comparison.text(), **texts}), failures

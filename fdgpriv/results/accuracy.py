@@ -11,6 +11,7 @@ from fdgpriv.results.finding import Results
 from fdgpriv.results.run import Run
 from fdgpriv.statistics.interval import mean_interval
 from fdgpriv.statistics.measured import Measured
+from fdgpriv.utils.defaults import BASELINE
 
 ONE_SEED = "one seed: no interval over trainings"
 RETURNED = "returned"
@@ -35,9 +36,9 @@ class Accuracy:
         by_target: By target, the mean over all n seeds that have it; without interval.
         by_rule: By rule for selecting a round's model (`RULES`), the mean target accuracy as in `target`; empty if no
             training has it.
-        base: The first FedAvg run of the report under the same defense with the method's own weights of clients (`baseline`);
-            empty if there is none, and for itself.
-        unmatched: Why `base` is empty although there is a FedAvg run, and what to add; else empty.
+        base: The first run of the baseline, FedAvg by default, under the same defense with the method's own weights of
+            clients (`matched`); empty if there is none, and for itself.
+        unmatched: Why `base` is empty although there is a run of the baseline, and what to add; else empty.
         leads: By rule, and for the ``returned`` model, target accuracy minus that of `base` by the same rule: the mean over
             pairs of target and seed, over seeds that have every target in both, with the t interval over seeds.
         cost: Returned model's target accuracy minus that of the same method without a defense, by the same pairs; None
@@ -66,11 +67,11 @@ def is_averaged(results: Results) -> bool:
     return len({(run.method, run.target, run.seed) for run in results.runs}) > 1
 
 
-def accuracies(results: Results) -> tuple[Accuracy, ...]:
+def accuracies(results: Results, baseline: str = BASELINE) -> tuple[Accuracy, ...]:
     """One row per method and defense, in the order of the runs; two if clients also have personal models.
 
     Every row is expected to have all targets and seeds of the report. Runs that diverged, failed or were not trained are
-    listed as missing and excluded from means.
+    listed as missing and excluded from means. `baseline` is the name or specification of the method for `leads`.
     """
     groups: dict[tuple[str, str], dict[TrainingKey, Run]] = {}
     for run in results.runs:
@@ -84,7 +85,7 @@ def accuracies(results: Results) -> tuple[Accuracy, ...]:
         weights.setdefault(defense, {})[method] = {training: run.weights for training, run in group.items()}
     rows = []
     for (method, defense), group in groups.items():
-        base = matched(method, weights[defense]) or method
+        base = matched(method, weights[defense], baseline) or method
         bare = groups.get((method, "none")) if defense != "none" else None
         against = _accuracies(groups[base, defense], personal=False) if base != method else None
         personal = any(run.utility and run.utility.personal for run in group.values())
@@ -106,7 +107,7 @@ def accuracies(results: Results) -> tuple[Accuracy, ...]:
                         if any(rule in by_rule for by_rule in measured.values())
                     },
                     base="" if against is None else base,
-                    unmatched=unmatched(method, weights[defense]) or "",
+                    unmatched=unmatched(method, weights[defense], baseline) or "",
                     leads={} if against is None else _leads(measured, against, expected),
                     cost=cost,
                     left_out=tuple(sorted({seed for seed, _ in absent})),

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from fdgpriv.results.finding import Results
-from fdgpriv.results.question import WORST_FIRST, Question
+from fdgpriv.results.question import Question, worst_first
 from fdgpriv.results.run import Run
 from fdgpriv.results.summary import count, line
 from fdgpriv.statistics.grades import GRADES
@@ -90,17 +90,12 @@ def _outcome(run: Run) -> Iterator[str]:
 
 
 def _leaks(runs: Sequence[Run]) -> list[tuple[Run, Question]]:
-    """The worse scope of each leak, the highest grade first, then the largest share of what is achievable."""
+    """The worse scope of each leak, the highest grade first, then the largest lead in multiples of what matters."""
     leaks = [(run, question) for run in runs for question in run.questions if question.grade is not None]
     by_place: dict[tuple[str, ...], tuple[Run, Question]] = {}
-    for run, q in sorted(leaks, key=lambda leak: (-_grade(leak[1]), -(leak[1].share_of_achievable or 0.0))):
+    for run, q in sorted(leaks, key=lambda leak: worst_first(leak[1])):
         by_place.setdefault((_name(run), q.artifact, q.level, q.adversary, q.secret), (run, q))
     return list(by_place.values())
-
-
-def _grade(question: Question) -> int:
-    """The position of the grade, the highest for the worst; -1 without a leak."""
-    return -1 if question.grade is None else GRADES.index(question.grade)
 
 
 def _next_steps(results: Results) -> Iterator[str]:
@@ -134,13 +129,9 @@ def _matrix(run: Run) -> str:
     secrets = list(dict.fromkeys(question.secret for question in run.questions))
     rows = []
     for (adversary, artifact), by_secret in cells.items():
-        worst = (_worst(by_secret[secret]) if secret in by_secret else None for secret in secrets)
+        worst = (min(by_secret[secret], key=worst_first) if secret in by_secret else None for secret in secrets)
         rows.append([_cell(adversary), _cell(artifact), *(_verdict_cell(question) for question in worst)])
     return _table(["adversary", "artifact", *secrets], rows) if rows else ""
-
-
-def _worst(questions: Sequence[Question]) -> Question:
-    return min(questions, key=lambda question: (WORST_FIRST.index(question.verdict), -_grade(question)))
 
 
 def _verdict_cell(question: Question | None) -> str:

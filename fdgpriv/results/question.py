@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from fdgpriv.statistics.grades import Grade, words
+from fdgpriv.statistics.grades import GRADES, Grade, words
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.questions import FALSE_DISCOVERIES, Because, Verdict
@@ -115,3 +115,10 @@ class Question(Entry):
             return self.verdict.replace("_", " ")
         lower, upper = self.grade_interval
         return f"{self.grade} leak" + ("" if lower == upper else f" ({words(lower, upper)})")
+
+
+def worst_first(question: Question) -> tuple[int, int, float]:
+    """Sorts questions: leaks first, by grade, then by the lead in multiples of the least that matters."""
+    lead = (question.lead.value if question.lead else None) or 0.0
+    grade = GRADES.index(question.grade) if question.grade else -1
+    return WORST_FIRST.index(question.verdict), -grade, -lead / (question.relevant or 1.0)

@@ -1,0 +1,51 @@
+"""The printed leaderboard: for each setting, methods by secrets, with grades and target accuracy."""
+
+from collections.abc import Iterator, Sequence
+
+from fdgpriv.results.leaderboard import Leaderboard, LeaderboardRow, Standings, WorstAnswer
+from fdgpriv.statistics.measured import Measured
+
+ABSENT = "not asked"
+_WORDS = {"no_leak_found": "no leak found", "inconclusive": "open", "not_applicable": "not applicable"}
+
+
+def summary(leaderboard: Leaderboard) -> str:
+    """The tables, each below its setting."""
+    return "\n".join(line for standings in leaderboard.standings for line in _lines(standings))
+
+
+def _lines(standings: Standings) -> Iterator[str]:
+    yield ", ".join(
+        value if name in ("dataset", "partition") else f"{name} {value}" for name, value in standings.setting
+    )
+    rows = [("method", "runs", "target accuracy", *standings.secrets)]
+    rows += [_row(row, standings.secrets) for row in standings.rows]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    yield from (f"  {note}" for note in standings.notes)
+
+
+def _row(row: LeaderboardRow, secrets: Sequence[str]) -> tuple[str, ...]:
+    name = row.method if row.defense == "none" else f"{row.method}, {row.defense}"
+    accuracy = ", ".join(_share(accuracy.target) for accuracy in row.accuracies) or "not available"
+    answers = (_answer(row.answers.get(secret)) for secret in secrets)
+    return name, str(len(row.runs)), accuracy, *answers
+
+
+def _answer(answer: WorstAnswer | None) -> str:
+    """``severe 3.3x (2 of 3)``: the grade, the lead in multiples of the least that matters, and how many runs agree."""
+    if answer is None:
+        return ABSENT
+    question = answer.question
+    words = question.grade or _WORDS[question.verdict]
+    if question.grade and question.lead and question.lead.value is not None and question.relevant:
+        words += f" {question.lead.value / question.relevant:.1f}x"
+    return words if answer.asking == 1 else f"{words} ({answer.agreeing} of {answer.asking})"
+
+
+def _share(figure: Measured) -> str:
+    if figure.value is None:
+        return "not available"
+    ends = f" [{figure.ci95[0]:.3f}, {figure.ci95[1]:.3f}]" if figure.ci95 else ""
+    return f"{figure.value:.3f}{ends}"
