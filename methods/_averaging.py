@@ -62,17 +62,18 @@ class FederatedAveraging(WeightedSGD):
             clients = federation.sample(self.participants, rng)
             state, wanted = shared_state(model, SERVER, round, self), self._expected_fit(model, round)
             messages = {client: [state, *aggregation.relayed(client)] for client in clients}
-            is_whole = len(state.state) == len(wanted[0].like.tensors())
-            evaluated = None if is_whole else ModelState.of(model, SERVER, round)
+            evaluated = self._evaluated(model, round)
             answers = yield Request("fit", messages, reduce, number=round, evaluated=evaluated, wanted=wanted)
-            best.update(state, answers)
+            best.update(evaluated or state, answers)
             aggregation.merge(model, answers, round)
         if self.selection == "validation":
             state = shared_state(model, SERVER, self.rounds, self)
             clients = federation.sample(self.participants, rng)
             expected = [_expected_answers.accuracy(torch.float32)]
             message: dict[str, Message] = {client: [state] for client in clients}
-            best.update(state, (yield Request("validate", message, reduce="mean", wanted=expected)))
+            evaluated = self._evaluated(model, self.rounds)
+            answers = yield Request("validate", message, reduce="mean", evaluated=evaluated, wanted=expected)
+            best.update(evaluated or state, answers)
             for state in best.states:  # none where a defense withheld all accuracies: the last model stays
                 state.load_into(model)
         return model
@@ -80,6 +81,11 @@ class FederatedAveraging(WeightedSGD):
     def aggregation(self, federation: Federation) -> "Aggregation":
         """The server's side of a round: here the average of the clients' models."""
         return Aggregation(self)
+
+    def _evaluated(self, model: nn.Module, round: int) -> ModelState | None:
+        """The whole global model, where clients share tensors that the server does not send; else None."""
+        is_sent = self.withheld(model, SERVER) <= self.withheld(model, "")
+        return None if is_sent else ModelState.of(model, SERVER, round)
 
     def _expected_fit(self, model: nn.Module, round: int) -> list[ExpectedArtifact]:
         """Expected artifacts in a client's answer to ``fit``; the model first."""

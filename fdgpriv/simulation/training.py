@@ -1,5 +1,6 @@
 """Artifact kind: the model, or the model update, that a client shares after local training."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from zlib import crc32
@@ -187,17 +188,17 @@ def training_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
     transcript = run.transcript
     if run.method.disclosure().training is None:
         return None
-    uploads = _uploads(transcript, small=False)
-    models = {round: transcript.models_sent(round) for round in uploads}
+    uploads, start = _uploads(transcript, small=False), _Start(run)
+    models = {round: start.of(transcript.models_sent(round), uploads[round], round) for round in uploads}
     rounds = sorted(round for round, by_client in uploads.items() if by_client.keys() <= models[round].keys())
     if not rounds:
         return None
     last, first = rounds[-1], rounds[0]
     wire, kind = uploads[last], next(iter(uploads[last].values())).kind
     simulator = TrainingSimulator(kind, run.method, run.federation, run.defense, run.client_template, last)
-    started = transcript.model_sent(first)
-    if first != last and started is not None:
-        simulator = replace(simulator, first=InRound(replace(simulator, round=first), started))
+    started = list({id(model): model for model in models[first].values()}.values())
+    if first != last and len(started) == 1:
+        simulator = replace(simulator, first=InRound(replace(simulator, round=first), started[0]))
     return ArtifactSeries(
         simulator=simulator,
         level="client",
@@ -209,7 +210,7 @@ def training_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
             EarlierRound(round, replace(simulator, round=round), uploads[round], run.received_models(models[round]))
             if round in rounds
             else small
-            for round, small in _small_rounds(run, simulator, last)
+            for round, small in _small_rounds(run, simulator, start, last)
         ),
         earlier=uploads[first] if first != last else {},
         needs=frozenset({Capability.HAS_UPDATES}),
@@ -228,12 +229,58 @@ def _uploads(transcript: Transcript, small: bool) -> dict[int, dict[str, Artifac
     return uploads
 
 
-def _small_rounds(run: RecordedRun, simulator: TrainingSimulator, last: int) -> list[tuple[int, EarlierRound]]:
+def _small_rounds(
+    run: RecordedRun, simulator: TrainingSimulator, start: "_Start", last: int
+) -> list[tuple[int, EarlierRound]]:
     """Every round before the last in which clients shared, with the small tensors of what they shared and received."""
     small = []
-    for round, wire in sorted(_uploads(run.transcript, small=True).items()):
-        models = run.transcript.models_sent(round, small=True)
+    for round, wire in sorted(start.shared.items()):
+        models = start.of(run.transcript.models_sent(round, small=True), wire, round)
         if round < last and wire.keys() <= models.keys():
             received = run.received_models(models)
             small.append((round, EarlierRound(round, replace(simulator, round=round), wire, received, whole=False)))
     return small
+
+
+class _Start:
+    """The models that clients trained from: what they were sent and, where they share more, what of their own they had kept.
+
+    Attributes:
+        shared: As of `_uploads`, with those of which only the small tensors are stored.
+    """
+
+    def __init__(self, run: RecordedRun) -> None:
+        self.run, self.shared = run, _uploads(run.transcript, small=True)
+
+    def of(self, sent: Mapping[str, ModelState], wire: Mapping[str, Artifact], round: int) -> dict[str, ModelState]:
+        """By client, the model it trained from in this round; the same object for equal models.
+
+        Tensors that a client was not sent are as it shared them in the latest stored round, else as in the initial network.
+
+        Args:
+            sent: By client, what it was sent in this round.
+            wire: By client, what it shared in this round.
+            round: The round.
+        """
+        started: dict[str, ModelState] = {}
+        models: dict[tuple[int, int], ModelState] = {}
+        for client, model in sent.items():
+            names = wire[client].tensors() if client in wire else model.state
+            if names.keys() <= model.state.keys():
+                started[client] = model
+                continue
+            earlier = [
+                by_client[client] for r, by_client in sorted(self.shared.items()) if r < round and client in by_client
+            ]
+            before = earlier[-1].tensors() if earlier else self._initial
+            key = (id(model), id(before) if not earlier else id(earlier[-1]))
+            if key not in models:
+                both = before | model.state
+                models[key] = replace(model, state={name: both[name] for name in names if name in both})
+            started[client] = models[key]
+        return started
+
+    @cached_property
+    def _initial(self) -> dict[str, Tensor]:
+        run = self.run
+        return ModelState.of(run.method.model(run.federation, generator(run.federation.seed, 4)), SERVER, 0).state
