@@ -1,4 +1,4 @@
-"""The console script: fdgpriv audit, fdgpriv compare, fdgpriv leaderboard, fdgpriv selftest."""
+"""The console script: fdgpriv audit, fdgpriv compare, fdgpriv leaderboard, fdgpriv verify, fdgpriv selftest."""
 
 import sys
 from importlib import import_module
@@ -11,6 +11,7 @@ COMMANDS = {
     "audit": "train a federation, attack the shared artifacts, report the leaks",
     "compare": "what became better or worse since a baseline audit; can fail a build",
     "leaderboard": "methods by secrets from the runs of several audits, with accuracy beside",
+    "verify": "judge a run again from its stored scores, and compare with its results and reports",
     "selftest": "check that verdicts are calibrated: A/A reports, planted leaks, simulated draws",
 }
 

@@ -20,9 +20,11 @@ from fdgpriv.method import Method
 from fdgpriv.registry import Role
 from fdgpriv.report import Report
 from fdgpriv.results.finding import Results
+from fdgpriv.results.score_tables import SCHEMAS
 from fdgpriv.runner import Runner
 from fdgpriv.utils import run_folder
 from fdgpriv.utils.arithmetic import fixed_arithmetic
+from fdgpriv.utils.checksum import write_sums
 from fdgpriv.utils.console import ProgressLog
 from fdgpriv.utils.defaults import METHOD, Bug
 from fdgpriv.utils.drawing import Figure, save_figure
@@ -234,7 +236,7 @@ class Written(NamedTuple):
 
 
 def write(results: Results, out: Path, figure_formats: Sequence[str] = ()) -> Written:
-    """Writes results.json, every report, and every figure in these formats, each atomically.
+    """Writes results.json, every report, every figure in these formats, and the SHA-256 of all files, each atomically.
 
     The failure of a report or a figure leaves out only that one.
     """
@@ -252,6 +254,8 @@ def write(results: Results, out: Path, figure_formats: Sequence[str] = ()) -> Wr
             written.failures.append(f"{name}: {paths.line}")
         else:
             written.paths.extend(paths)
+    stored = [run_folder.CONFIG, *(f"{table}.parquet" for table in SCHEMAS), "scores", "transcript", "figures"]
+    write_sums(out, [*stored, *(path.name for path in written.paths if path.parent == out)])
     return written
 
 

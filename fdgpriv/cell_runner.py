@@ -12,7 +12,7 @@ import torch
 
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.attack import Attack
-from fdgpriv.claims.measurements import facts
+from fdgpriv.claims.measurements import FACTS, facts
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import defended
@@ -22,8 +22,8 @@ from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.not_measured import not_measured
 from fdgpriv.evaluation.remedies import remedies
 from fdgpriv.federation.partition import Population
-from fdgpriv.federation.transcript import Record
 from fdgpriv.federation.weights import Weights
+from fdgpriv.judging import MeasuredCell
 from fdgpriv.privacy.release import DRAWS, ENTRIES, Measurement, measure
 from fdgpriv.privacy.training_audit import CanaryAudit, measured_by_training, measured_by_updates
 from fdgpriv.registry import Role
@@ -31,10 +31,11 @@ from fdgpriv.results.ledger import ledger
 from fdgpriv.results.run import ArtifactRow, ImageCount, ImagesByDomain, Remedy
 from fdgpriv.results.score_tables import RunKey, ScoreTables
 from fdgpriv.threat import ThreatModel, threat
-from fdgpriv.training import Cell, TrainCell, Trained, reloaded, thin, train
+from fdgpriv.training import Cell, TrainCell, Trained, reloaded, thin, train, trained_file
 from fdgpriv.utils.arithmetic import fixed_arithmetic, whole_precision
 from fdgpriv.utils.console import ProgressLog
 from fdgpriv.utils.failures import Failed, attempt
+from fdgpriv.utils.files import DamagedFile
 from fdgpriv.utils.memory import much_freed_returned, release_memory
 from fdgpriv.utils.seeds import generator
 from fdgpriv.verdicts.attack_scores import AttackScores, to_tables
@@ -43,22 +44,17 @@ _PENDING = "interrupted before it"
 _CURVES = ("server", "insider")  # whose leakage is shown against the number of images behind an artifact by default
 
 
-@dataclass(eq=False)
-class CompletedCell:
+@dataclass(eq=False, kw_only=True)
+class CompletedCell(MeasuredCell):
     """The results of one cell; its images and models are released."""
 
-    cell: Cell
-    trained: Trained
     images: ImagesByDomain
     artifacts: tuple[ArtifactRow, ...]
     measurement: Measurement
     not_measured: tuple[str, ...]
-    records: Sequence[Record]
     weights: Weights | None = None
     remedies: tuple[Remedy, ...] = ()
-    facts: dict[str, float] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)  # measurements that failed, one line each
-    scores: dict[str, AttackScores] = field(default_factory=dict)
     score_files: Sequence[Path] = ()
     attack_s: float = 0.0
 
@@ -136,7 +132,8 @@ class CellRunner:
         if trained.utility is not None and self.config.attacks:
             with much_freed_returned():
                 self._evaluate_attacks(completed[cell], evaluator)
-        if not any(scores.failed for scores in completed[cell].scores.values()):  # --resume repeats those that failed
+        failed = any(scores.failed for scores in completed[cell].scores.values())
+        if not failed and not completed[cell].failures:  # --resume repeats what failed
             thin(self.out, cell, evaluator.transcript, self.config.keep)
 
     def _after_training(self, cell: Cell, trained: Trained, evaluator: Evaluator) -> CompletedCell:
@@ -205,9 +202,17 @@ class CellRunner:
         """Runs all evaluations in threads, and beside them what the claims measure; adds both to `completed`."""
         folder, evaluations = completed.cell.folder, self.evaluations(completed.cell, evaluator)
         completed.score_files = [evaluation.file for evaluation in evaluations]
+        measurements = self.out / "scores" / folder
+        missing = [file for file in (*completed.score_files, measurements / FACTS) if not file.is_file()]
+        if missing and evaluator.transcript.is_thinned:
+            transcript = trained_file(self.out, completed.cell).parent
+            raise DamagedFile(
+                f"want {missing[0]}, got none, and {transcript} no longer has the models of all rounds that it was computed "
+                f"from; remove {transcript}, and --resume trains again and computes it"
+            )
         task = self.progress.task(f"attacking {folder}", len(evaluations))
         pool = ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
-        measured_facts = pool.submit(facts, evaluator, self.out / "scores" / folder, self.config.attacks)
+        measured_facts = pool.submit(facts, evaluator, measurements, self.config.attacks)
         try:
             for evaluation in evaluations:
                 completed.scores |= evaluation.pending(_PENDING)

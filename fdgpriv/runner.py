@@ -1,8 +1,8 @@
 """Runs an audit: trains every federation, evaluates all attacks and assembles the results; continues earlier runs."""
 
 import resource
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -11,30 +11,23 @@ from typing import TypeVar
 import torch
 
 from fdgpriv._version import __version__
-from fdgpriv.attack import Attack
 from fdgpriv.cell_runner import CellRunner, CompletedCell, in_process
-from fdgpriv.claims import Case, claims
-from fdgpriv.claims.run_comparison import RunComparison, compared, settings_of
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
-from fdgpriv.defense import defended
 from fdgpriv.evaluation.attack_evaluation import scores_file
-from fdgpriv.method import Method
+from fdgpriv.judging import Judgement
 from fdgpriv.models.style_codec import digits_codec, photo_codec
 from fdgpriv.privacy.release import privacies
 from fdgpriv.registry import registered
 from fdgpriv.results import figures
-from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.results.finding import DatasetNote, Results, Timing
-from fdgpriv.results.run import Claim, Run, RunFigure
+from fdgpriv.results.run import Run, RunFigure
 from fdgpriv.results.score_tables import ScoreTables
 from fdgpriv.training import Cell, TrainCell, train, trained_file
 from fdgpriv.utils.console import ProgressLog
 from fdgpriv.utils.environment import environment, usable_cores
 from fdgpriv.utils.failures import Failed, attempt
 from fdgpriv.utils.processes import Died, Processes
-from fdgpriv.verdicts.attack_scores import AttackScores
-from fdgpriv.verdicts.judge import judge_all
 
 T = TypeVar("T")
 _PROCESSES = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
@@ -121,17 +114,14 @@ class Runner:
     def _results(self, completed: Sequence[CompletedCell], interrupted: bool, command: str | None) -> Results:
         ScoreTables.joined([cell.score_tables(self.config.dataset) for cell in completed]).save(self.out)
         self.progress.say("computing verdicts")
-        scores = {key: attack_scores for finished in completed for key, attack_scores in finished.scores.items()}
-        verdicts = judge_all(scores, self.config.seeds[0])
-        findings = verdicts.findings
+        judgement = Judgement.of(completed, self.config.seeds[0])
         unusable = [f"{role} {name}: {line}" for (role, name), line in self.config.unusable.items()]
         codec_figures = _tried(self._codec_figure, "figure of the style codec", unusable) if completed else ()
         guarantees = privacies([finished.measurement for finished in completed])
-        trained = [run for run in completed if run.trained.failed is None]
         runs = []
         for finished, privacy in zip(completed, guarantees, strict=True):
             failures = [*finished.failures, *unusable]
-            ledger = _tried(partial(self._claims, finished, trained, findings), "claims", failures)
+            claims = _tried(partial(judgement.claims, finished, self.config), "claims", failures)
             runs.append(
                 Run(
                     method=finished.cell.method,
@@ -145,10 +135,10 @@ class Runner:
                     diverged=finished.trained.diverged,
                     failures=tuple(failures),
                     artifacts=finished.artifacts,
-                    questions=verdicts.questions.of_cell(finished.cell.folder, list(finished.scores)),
-                    attacks=tuple(findings[key] for key in finished.scores),
+                    questions=judgement.questions(finished),
+                    attacks=judgement.attacks(finished),
                     privacy=privacy,
-                    claims=ledger,
+                    claims=claims,
                     figures=codec_figures,
                     not_measured=(*finished.not_measured, *(f"Failed: {failure}" for failure in failures)),
                     training=finished.trained.log,
@@ -172,44 +162,6 @@ class Runner:
             runs=tuple(runs),
         )
 
-    def _claims(
-        self, finished: CompletedCell, completed: Sequence[CompletedCell], findings: Mapping[str, AttackFinding]
-    ) -> tuple[Claim, ...]:
-        """The claims about this run, compared with other methods' runs of the same target, seed and defense.
-
-        None for a failed run, whose transcript is incomplete.
-        """
-        if finished.trained.failed is not None:
-            return ()
-        scores, method = _on_own_task(finished.scores), self._trained(finished.cell)
-        training_warning = method.training_warning(finished.trained.log)
-        others = [
-            run
-            for run in completed
-            if run is not finished and replace(run.cell, method=finished.cell.method) == finished.cell
-        ]
-        comparisons = [
-            RunComparison(
-                other.cell.method,
-                part.name(),
-                settings_of(part),
-                other.records,
-                compared(scores, _on_own_task(other.scores), findings),
-            )
-            for other in others
-            for part in (self._trained(other.cell),)
-        ]
-        measured = finished.trained.log | finished.facts
-        attacks, settings = [findings[key] for key in scores], settings_of(method)
-        return claims(
-            method.name(),
-            Case(attacks, finished.records, measured, method.name(), settings, comparisons, training_warning),
-        )
-
-    def _trained(self, cell: Cell) -> Method:
-        """The method of the cell, with the settings that its defense changes."""
-        return defended(self.config.method(cell.method), cell.defense, self.config.inject_bug)[0]
-
     def _codec_figure(self) -> tuple[RunFigure, ...]:
         path = Path("figures") / "style_encoder.png"
         if self.dataset.image_size % 4 or not all(map(len, self.dataset.domains)):
@@ -221,15 +173,6 @@ class Runner:
             "The shipped style encoder and decoder: one image of each domain, its round trip, and each domain's style."
         )
         return (RunFigure(file=path.as_posix(), caption=caption),)
-
-
-def _on_own_task(scores: Mapping[str, AttackScores]) -> dict[str, AttackScores]:
-    """The scores of attacks on their own tasks, which are what claims are about."""
-    return {
-        key: attack_scores
-        for key, attack_scores in scores.items()
-        if attack_scores.task == Attack.named(attack_scores.attack).task.name()
-    }
 
 
 def _tried(compute: Callable[[], tuple[T, ...]], what: str, failures: list[str]) -> tuple[T, ...]:

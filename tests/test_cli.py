@@ -458,7 +458,7 @@ def test_help_is_no_error_and_the_script_names_its_commands(
     monkeypatch.setattr(sys, "argv", ["fdgpriv", "launch"])
     assert script.main() == 2
     (said,) = capsys.readouterr().err.splitlines()
-    assert "audit, compare, leaderboard, selftest" in said
+    assert "audit, compare, leaderboard, verify, selftest" in said
 
 
 @pytest.mark.slow

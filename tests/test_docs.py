@@ -13,6 +13,7 @@ from fdgpriv.cli.options import check_effects
 from fdgpriv.compare import command as compare
 from fdgpriv.leaderboard import command as leaderboard
 from fdgpriv.selftest import command as selftest
+from fdgpriv.verify import command as verify
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -44,7 +45,7 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
 
 
 COMMAND = re.compile(
-    r"(?:^ *(?:python -m fdgpriv\.|fdgpriv )|`python -m fdgpriv\.)(audit|compare|leaderboard|selftest) ([^`\n]+)",
+    r"(?:^ *(?:python -m fdgpriv\.|fdgpriv )|`python -m fdgpriv\.)(audit|compare|leaderboard|verify|selftest) ([^`\n]+)",
     re.MULTILINE,
 )
 COMMANDS = {
@@ -70,6 +71,8 @@ def test_a_command_is_accepted(command: str) -> None:
         assert leaderboard.parser().options(words)["runs"]
     elif "selftest" in command:
         selftest.parser().options(words)
+    elif "verify" in command:
+        assert verify.parser().options(words)["runs"]
     else:
         given = audit.parser().options(words)
         check_effects(given)

@@ -13,7 +13,9 @@ SOURCES = [p for d in ("fdgpriv", "attacks", "defenses", "methods", "reports") f
 def test_the_console_script_names_its_commands() -> None:
     done = subprocess.run([sys.executable, "-m", "fdgpriv", "nothing"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr.strip().splitlines() == ["fdgpriv: want a command of audit, compare, selftest; got 'nothing'"]
+    assert done.stderr.strip().splitlines() == [
+        "fdgpriv: want a command of audit, compare, leaderboard, verify, selftest; got 'nothing'"
+    ]
 
 
 def test_nothing_unpickles_prints_or_names_a_part() -> None:

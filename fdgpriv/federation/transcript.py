@@ -186,6 +186,11 @@ class Transcript:
             thin._drop(max(shared))
         return thin
 
+    @property
+    def is_thinned(self) -> bool:
+        """Whether large artifacts that attacks read while it was recorded were dropped since."""
+        return self.keep in ("last", "ends") and len(self.kept) < len(self.records)
+
     def crossed(self, kind: str) -> bool:
         """Whether any artifact of this kind was transferred, stored or not."""
         return any(record.kind == kind for record in self.records)

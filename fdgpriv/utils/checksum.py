@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,13 +19,14 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from fdgpriv.utils.files import PART, read_bytes, replacing, write_bytes
 from fdgpriv.utils.files import DamagedFile as DamagedFile
-from fdgpriv.utils.files import read_bytes, replacing, write_bytes
 from fdgpriv.utils.records import one_line
 
 T = TypeVar("T")
 
 LARGEST_JSON = 2**30  # bytes
+SUMS = "SHA256SUMS"  # the digests of a run's files, in the form of `sha256sum`
 _JSON = re.compile(rb'\{"sha256": "([0-9a-f]{64})", "content": (.*)\}\n', re.DOTALL)
 
 
@@ -42,6 +43,30 @@ def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
         total.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
         total.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return total.hexdigest()
+
+
+def write_sums(folder: Path, names: Iterable[str]) -> None:
+    """Writes `SUMS` into `folder`: the SHA-256 of these files in it, and of all files in these folders in it."""
+    paths = [
+        path
+        for name in names
+        for path in ([folder / name] if (folder / name).is_file() else (folder / name).rglob("*"))
+    ]
+    listed = sorted(path for path in paths if path.is_file() and path.suffix != PART)
+    lines = [f"{digest(path)}  {path.relative_to(folder).as_posix()}\n" for path in listed]
+    write_bytes(folder / SUMS, "".join(lines).encode())
+
+
+def read_sums(folder: Path) -> dict[str, str]:
+    """By name of a file, the SHA-256 that `write_sums` wrote; a DamagedFile if there are none, or another file."""
+    try:
+        lines = read_bytes(folder / SUMS, LARGEST_JSON).decode().splitlines()
+    except ValueError as error:
+        raise DamagedFile(str(error)) from None
+    matches = [re.fullmatch("([0-9a-f]{64})  (.+)", line) for line in lines]
+    if not all(matches):
+        raise DamagedFile(f"want lines of a SHA-256, two blanks and a name in {folder / SUMS}, got others")
+    return {match[2]: match[1] for match in matches if match}
 
 
 def write_json(path: Path, content: bytes) -> None:
