@@ -1,7 +1,8 @@
 """The population of a recorded training: its clients' images as the user gives them, and public images divided for attacks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -33,7 +34,7 @@ class GivenFederation:
     """
 
     clients: Mapping[str, GivenImages]
-    domain_of: Mapping[str, str]
+    domain_of: dict[str, str]
     public: Mapping[str, GivenImages]
     class_names: tuple[str, ...]
     channels: int
@@ -42,6 +43,19 @@ class GivenFederation:
     def image_size(self) -> int:
         """S, in pixels."""
         return next(iter(self.clients.values())).pixels.shape[-1]
+
+    def members(self, domain: str) -> dict[str, int]:
+        """By client of this domain, its number of images."""
+        return {
+            client: len(images.labels) for client, images in self.clients.items() if self.domain_of[client] == domain
+        }
+
+    def public_images(self, domain: str) -> Domain:
+        """The public images of this domain; there may be none."""
+        if domain in self.public:
+            return Domain(domain, *self.public[domain][:2])
+        any_images = next(iter(self.clients.values()))
+        return Domain(domain, any_images.pixels[:0], any_images.labels[:0])
 
 
 def given_federation(clients: Mapping[str, Any], public: Mapping[str, Any], image_size: int | None) -> GivenFederation:
@@ -97,83 +111,115 @@ def recorded_population(given: GivenFederation, classes: int, seed: int, enough:
     Raises:
         ValueError: A label is not below K, or several domains of public images are no client's.
     """
-    clients, domain_of = given.clients, given.domain_of
-    for name, (_, labels, _) in (*clients.items(), *given.public.items()):
+    _check_labels(given, classes)
+    sources = tuple(dict.fromkeys(given.domain_of.values()))
+    if len(unseen := [name for name in given.public if name not in sources]) > 1:
+        raise ValueError(f"public: want at most one domain that no client has, got {', '.join(unseen)}")
+    public = {name: given.public_images(name) for name in (*sources, *(unseen or [NO_TARGET]))}
+    dataset = _dataset(given, public, classes)
+    rng = generator(seed, 1)
+    divisions = {name: PublicDivision.of(public[name], given.members(name), classes, enough, rng) for name in sources}
+    clients = {
+        client: _client_data(client, images, divisions[given.domain_of[client]].held_out[client], classes)
+        for client, images in given.clients.items()
+    }
+    shadow_images = [(name, images) for name in sources for images in divisions[name].shadows]
+    shadows = {
+        f"shadow-{i:02d}": _client_data(f"shadow-{i:02d}", images, public[name].part(0, 0), classes)
+        for i, (name, images) in enumerate(shadow_images)
+    }
+    domain_of = given.domain_of | dict(zip(shadows, [name for name, _ in shadow_images], strict=True))
+    return Population(
+        dataset=dataset,
+        target=public[dataset.default_target],
+        sources=sources,
+        clients=clients,
+        domain_of={
+            name: torch.full((len(data),), sources.index(domain_of[name])) for name, data in (clients | shadows).items()
+        },
+        shadows=shadows,
+        auxiliary={name: division.auxiliary for name, division in divisions.items()},
+        other_domain=public[dataset.default_target],
+        held={
+            name: sum(len(clients[client]) + len(clients[client].held_out_labels) for client in given.members(name))
+            for name in sources
+        },
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class PublicDivision:
+    """How the public images of one domain are divided.
+
+    Attributes:
+        held_out: By client of the domain, images on which nobody trained.
+        auxiliary: Images that adversaries hold.
+        shadows: The training images of each shadow client.
+    """
+
+    held_out: Mapping[str, Domain]
+    auxiliary: Domain
+    shadows: Sequence[Domain]
+
+    @classmethod
+    def of(
+        cls, images: Domain, members: Mapping[str, int], classes: int, enough: int, rng: torch.Generator
+    ) -> "PublicDivision":
+        """A random division.
+
+        Args:
+            images: All public images of the domain.
+            members: By client of the domain, its number of training images.
+            classes: K.
+            enough: As of `populate`.
+            rng: Shuffles the images.
+        """
+        shuffled = images.take(torch.randperm(len(images), generator=rng))
+        largest = len(images) // (3 * len(members))  # two thirds are left for adversaries and shadow clients
+        counts = [min(held_out_for(size, SHARE), largest) for size in members.values()]
+        stops = list(accumulate(counts))
+        held_out = {
+            client: shuffled.part(stop - count, stop)
+            for client, count, stop in zip(members, counts, stops, strict=True)
+        }
+        rest = shuffled.part(stops[-1], len(shuffled))
+        sizes = list(members.values())
+        wanted = max(2 * classes + 2, int(sum(sizes) * AUXILIARY_SHARE / (1 - AUXILIARY_SHARE)))
+        cut = min(len(rest), wanted)
+        auxiliary, shadows = reserve(rest.part(0, cut), rest.part(cut, len(rest)), sizes, classes, None, enough)
+        return cls(held_out, auxiliary, shadows)
+
+
+def _check_labels(given: GivenFederation, classes: int) -> None:
+    """Raises ValueError if a label is not below the number of classes."""
+    for name, (_, labels, _) in (*given.clients.items(), *given.public.items()):
         if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
             raise ValueError(
                 f"{name}: want labels from 0 to {classes - 1}, as the network has {classes} outputs; "
                 f"got {int(labels.min())} to {int(labels.max())}"
             )
-    sources = tuple(dict.fromkeys(domain_of.values()))
-    if len(unseen := [name for name in given.public if name not in sources]) > 1:
-        raise ValueError(f"public: want at most one domain that no client has, got {', '.join(unseen)}")
-    first = next(iter(clients.values()))
-    empty = GivenImages(first.pixels[:0], first.labels[:0])
-    domains = {name: Domain(name, *given.public.get(name, empty)[:2]) for name in (*sources, *(unseen or [NO_TARGET]))}
-    target = domains[unseen[0] if unseen else NO_TARGET]
-    local: dict[str, ClientData] = {}
-    shadows: dict[str, ClientData] = {}
-    auxiliary: dict[str, Domain] = {}
-    of_shadow: dict[str, int] = {}
-    rng = generator(seed, 1)
-    for d, name in enumerate(sources):
-        members = [client for client in clients if domain_of[client] == name]
-        images = domains[name].take(torch.randperm(len(domains[name]), generator=rng))
-        sizes = [len(clients[client].labels) for client in members]
-        most = len(images) // (
-            3 * len(members)
-        )  # of each client, so that two thirds are left for adversaries and shadows
-        start = 0
-        for client, size in zip(members, sizes, strict=True):
-            stop = start + min(held_out_for(size, SHARE), most)
-            local[client] = _client_data(client, clients[client], images.part(start, stop), classes)
-            start = stop
-        rest = images.part(start, len(images))
-        held = min(len(rest), max(2 * classes + 2, int(sum(sizes) * AUXILIARY_SHARE / (1 - AUXILIARY_SHARE))))
-        auxiliary[name], shadow_parts = reserve(
-            rest.part(0, held), rest.part(held, len(rest)), sizes, classes, None, enough
-        )
-        for part in shadow_parts:
-            shadow = f"shadow-{len(shadows):02d}"
-            given_part = GivenImages(part.pixels, part.labels)
-            shadows[shadow] = _client_data(shadow, given_part, images.part(0, 0), classes)
-            of_shadow[shadow] = d
-    whole = [
-        Domain(
-            name,
-            joined([*(clients[client].pixels for client in clients if domain_of[client] == name), domain.pixels]),
-            torch.cat([*(clients[client].labels for client in clients if domain_of[client] == name), domain.labels]),
-        )
-        for name, domain in domains.items()
-    ]
-    named = given.class_names or tuple(map(str, range(classes)))
-    dataset = Dataset(
-        name=DATASET,
-        classes=named,
-        domains=tuple(whole),
-        default_target=target.name,
-        about=f"The images of {len(clients)} clients of a recorded training in {len(sources)} domains, as its user gave them.",
-        limits="Whether these are the images that the clients trained on, only the user knows.",
-        sha256=digest(named, whole),
+
+
+def _dataset(given: GivenFederation, public: Mapping[str, Domain], classes: int) -> Dataset:
+    """All images by domain, the clients' first; the last domain is the unseen one."""
+    images: dict[str, list[GivenImages | Domain]] = {
+        name: [*(given.clients[client] for client in given.members(name)), domain] for name, domain in public.items()
+    }
+    domains = tuple(
+        Domain(name, joined([part.pixels for part in parts]), torch.cat([part.labels for part in parts]))
+        for name, parts in images.items()
     )
-    return Population(
-        dataset=dataset,
-        target=target,
-        sources=sources,
-        clients={client: local[client] for client in clients},
-        domain_of={client: torch.full((len(data),), sources.index(domain_of[client])) for client, data in local.items()}
-        | {shadow: torch.full((len(data),), of_shadow[shadow]) for shadow, data in shadows.items()},
-        shadows=shadows,
-        auxiliary=auxiliary,
-        other_domain=target,
-        held={
-            name: sum(
-                len(local[client]) + len(local[client].held_out_labels)
-                for client in clients
-                if domain_of[client] == name
-            )
-            for name in sources
-        },
+    *sources, target = public
+    class_names = given.class_names or tuple(map(str, range(classes)))
+    return Dataset(
+        name=DATASET,
+        classes=class_names,
+        domains=domains,
+        default_target=target,
+        about=f"The images of {len(given.clients)} clients of a recorded training in {len(sources)} domains, "
+        "as its user gave them.",
+        limits="Whether these are the images that the clients trained on, only the user knows.",
+        sha256=digest(class_names, domains),
     )
 
 
@@ -197,7 +243,7 @@ def _channels(given: Mapping[str, GivenImages]) -> int:
     return given[first].pixels.shape[1]
 
 
-def _client_data(name: str, images: GivenImages, held_out: Domain, classes: int) -> ClientData:
+def _client_data(name: str, images: GivenImages | Domain, held_out: Domain, classes: int) -> ClientData:
     return ClientData(
         client=name,
         pixels=images.pixels,
