@@ -5,10 +5,12 @@ seconds of one round of training in the same audit.
 """
 
 import resource
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter, process_time
+from typing import NamedTuple
 
 import torch
 
@@ -17,6 +19,7 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.cell_runner import CellRunner
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import ClientData, Dataset
+from fdgpriv.evaluation.attack_evaluation import AttackEvaluation
 from fdgpriv.federation.local_engine import LocalEngine
 from fdgpriv.federation.transcript import BUDGET, Transcript
 from fdgpriv.federation.upload import ClientFailed
@@ -108,47 +111,64 @@ def _estimated(config: AuditConfig, dataset: Dataset, cell: Cell, workers: int) 
     prepared = PreparedCell.of(config, dataset, cell)
     clients = prepared.population.clients
     few = {name: _few(data) for name, data in clients.items()}
-    share = sum(map(len, few.values())) / sum(map(len, clients.values()))
     wire = TimedWire({name: len(data) for name, data in few.items()}, prepared.defense, Transcript("all"))
-    start = _clocks()
     try:
-        LocalEngine(workers).run(prepared.method, prepared.federation, few, wire)
-    except _Stopped:
-        pass
+        time, processor_time = _timed(prepared, few, wire, workers)
     except (ClientFailed, Diverged) as error:
         return CellEstimate(failed=str(error))
-    end, rounds = _clocks(), prepared.method.rounds
-    first, second = wire.began.get(1, end), wire.began.get(TIMED_ROUNDS, end)
-    rounds_s = [
-        after - before if rounds > 1 else before - begin
-        for begin, before, after in zip(start, first, second, strict=True)
-    ]
-    train_s, processor_s = (
-        (before - begin + round_s * (rounds - 1)) / share
-        for begin, before, round_s in zip(start, first, rounds_s, strict=True)
+    share, rounds = sum(map(len, few.values())) / sum(map(len, clients.values())), prepared.method.rounds
+    train_s, processor_s = time.of(rounds) / share, processor_time.of(rounds) / share
+    cell_runner = CellRunner(config, dataset, Path(), ProgressLog(quiet=True), workers)
+    applying, not_applying = _applying(cell_runner.evaluations(cell, prepared.evaluator(wire.transcript)))
+    threads = EVALUATION_ROUNDS.get(config.preset)
+    evaluation_s = None if threads is None else threads * time.round_s / share / workers
+    sent = sum(record.nbytes for record in wire.transcript.records if record.round == TIMED_ROUNDS - 1)
+    return CellEstimate(
+        train_s=train_s,
+        attack_s=None if evaluation_s is None else evaluation_s * sum(map(len, applying.values())),
+        idle=min(1.0, processor_s / (workers * train_s)) if config.device == "cpu" else 1.0,
+        transcript_bytes=min(BUDGET, sent * rounds),
+        applying=applying,
+        not_applying=not_applying,
     )
-    round_s = rounds_s[0] / share
-    idle = processor_s / (workers * train_s) if config.device == "cpu" else 1.0
-    evaluations = CellRunner(config, dataset, Path(), ProgressLog(quiet=True), workers).evaluations(
-        cell, prepared.evaluator(wire.transcript)
+
+
+class RoundTimes(NamedTuple):
+    """Seconds of the first round of a training, with what is sent once, and of each later one."""
+
+    first_s: float
+    round_s: float
+
+    def of(self, rounds: int) -> float:
+        """Seconds of a training with this number of rounds."""
+        return self.first_s + (rounds - 1) * self.round_s
+
+
+def _timed(
+    prepared: PreparedCell, clients: Mapping[str, ClientData], wire: TimedWire, workers: int
+) -> tuple[RoundTimes, RoundTimes]:
+    """Trains `TIMED_ROUNDS` rounds: the time, and the processor time."""
+    start = _clocks()
+    with suppress(_Stopped):
+        LocalEngine(workers).run(prepared.method, prepared.federation, clients, wire)
+    end = _clocks()
+    second, third = wire.began.get(1, end), wire.began.get(TIMED_ROUNDS, end)
+    time, processor_time = (
+        RoundTimes(b - a, c - b if prepared.method.rounds > 1 else b - a)
+        for a, b, c in zip(start, second, third, strict=True)
     )
+    return time, processor_time
+
+
+def _applying(evaluations: Iterable[AttackEvaluation]) -> tuple[dict[str, list[tuple[str, str]]], dict[str, str]]:
+    """By attack, the artifacts and adversaries that it is evaluated for; and why others are evaluated for none."""
     applying, refused = dict[str, list[tuple[str, str]]](), dict[str, str]()
     for evaluation in evaluations:
         if (reason := evaluation.refusal()) is None:
             applying.setdefault(evaluation.spec, []).append((evaluation.kind, evaluation.trials.threat.role))
         else:
             refused.setdefault(evaluation.spec, reason)
-    threads = EVALUATION_ROUNDS.get(config.preset)
-    count = sum(map(len, applying.values()))
-    sent = sum(record.nbytes for record in wire.transcript.records if record.round == TIMED_ROUNDS - 1)
-    return CellEstimate(
-        train_s=train_s,
-        attack_s=None if threads is None else count * threads * round_s / workers,
-        idle=min(1.0, idle),
-        transcript_bytes=min(BUDGET, sent * rounds),
-        applying=applying,
-        not_applying={spec: reason for spec, reason in refused.items() if spec not in applying},
-    )
+    return applying, {spec: reason for spec, reason in refused.items() if spec not in applying}
 
 
 def _clocks() -> tuple[float, float]:

@@ -13,7 +13,7 @@ from scipy import stats
 from fdgpriv.adversary import Adversary, Observation, Prediction
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
-from fdgpriv.evaluation.artifact_weight import artifact_weights, without_artifact
+from fdgpriv.evaluation.artifact_weight import artifact_weights, prior_of
 from fdgpriv.evaluation.scoring import evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials, CalibrationTrial, ScoredObservation
 from fdgpriv.tasks.client_size import SizeOfClient
@@ -51,7 +51,7 @@ def test_images_are_trusted_as_far_as_they_are_right(evaluator: Evaluator, role:
     assert falling == sorted(falling, reverse=True)
     drawn, half_way = [torch.rand(3, 32, 32, generator=rng) for _ in true], []
     for image, trial in zip(drawn, one.calibration, strict=True):
-        mean = without_artifact(Images(), one.adversary, image, trial.scored.truth.domain)
+        mean = prior_of(Images(), one.adversary, image, trial.scored.truth.domain)
         known = replace(trial.scored.truth, source=(0.5 * image + 0.5 * mean)[None], index=torch.tensor([0]))
         half_way.append(replace(trial, scored=ScoredObservation(trial.scored.observation, known)))
     assert weight(drawn, half_way) == 0.5
@@ -127,7 +127,7 @@ def p_below(task: Task, adversaries: Sequence[AdversaryTrials], size: int | None
         )
         for trial, form in zip(one.trials, like, strict=True):
             if trial.size == size:
-                prior_prediction = without_artifact(task, one.adversary, form, trial.truth.domain)
+                prior_prediction = prior_of(task, one.adversary, form, trial.truth.domain)
                 assert prior_prediction is not None
                 alone.append(float(task.score([prior_prediction], [trial.truth])))
     lost = (1 if task.higher_leaks else -1) * (np.asarray(alone) - np.asarray(scores.headline["attack"]))
@@ -157,7 +157,7 @@ def test_without_the_domain_the_prior_is_the_mean(evaluator: Evaluator) -> None:
     adversary = asked(evaluator, "server", Images(), (1,))[0].adversary
     less = replace(adversary.threat, capabilities=adversary.threat.capabilities - {Capability.KNOWS_DOMAIN})
     for d, domain in enumerate(adversary.auxiliary):
-        known = without_artifact(Images(), adversary, domain.images[0], d)
-        unknown = without_artifact(Images(), replace(adversary, threat=less), domain.images[0], d)
+        known = prior_of(Images(), adversary, domain.images[0], d)
+        unknown = prior_of(Images(), replace(adversary, threat=less), domain.images[0], d)
         torch.testing.assert_close(known, domain.images.mean(0))
         torch.testing.assert_close(unknown, torch.cat([own.images for own in adversary.auxiliary]).mean(0))

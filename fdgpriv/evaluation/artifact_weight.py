@@ -43,7 +43,7 @@ def artifact_weights(
     weights: dict[int | None, float] = {}
     for size, numbers in by_size.items():
         truths = [trials[i].scored.truth for i in numbers]
-        priors = [without_artifact(task, adversary, predictions[i], trials[i].scored.truth.domain) for i in numbers]
+        priors = [prior_of(task, adversary, predictions[i], trials[i].scored.truth.domain) for i in numbers]
         if any(prior is None for prior in priors):
             return {}
         pairs = [(predictions[i], prior) for i, prior in zip(numbers, priors, strict=True)]
@@ -96,7 +96,7 @@ def _means(gains: Sequence[Tensor]) -> Tensor:
     return torch.stack([of_client.mean(1) for of_client in gains], dim=1)
 
 
-def without_artifact(task: Task, adversary: Adversary, like: Prediction, domain: int) -> Prediction | None:
+def prior_of(task: Task, adversary: Adversary, like: Prediction, domain: int) -> Prediction | None:
     """What this adversary predicts without an artifact, of a client of this domain, which it may know."""
     knows = Capability.KNOWS_DOMAIN in adversary.threat.capabilities
     return task.prior_prediction(adversary, like, adversary.sources[domain] if knows else None)

@@ -2,20 +2,18 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 
 import torch
 from torch import Tensor
 
-from fdgpriv.adversary import Observation, Prediction
+from fdgpriv.adversary import Prediction
 from fdgpriv.attack import Attack
-from fdgpriv.evaluation.artifact_weight import artifact_weights, blended, weight_at, without_artifact
-from fdgpriv.evaluation.checked_predictions import checked_predictions
-from fdgpriv.evaluation.trial import AdversaryTrials, CalibrationTrial, Trial
+from fdgpriv.evaluation.answers import Inferred, TaskAnswers
+from fdgpriv.evaluation.trial import AdversaryTrials, Trial
 from fdgpriv.simulation.ground_truth import GroundTruth
-from fdgpriv.tasks.task import Baselines, Predictions, Task, TrialAnswers
-from fdgpriv.verdicts.attack_scores import KNOWN_DOMAIN_CONTROLS
+from fdgpriv.tasks.task import Task, TrialAnswers
 from fdgpriv.verdicts.trial_scores import TrialScores, averaged_scores
 
 DESCRIBED_ROLES = ("attack", "mean_image", "half_uniform", "random_style", "other_client", "autoencoder")
@@ -53,7 +51,7 @@ def evaluate_tasks(
     """
     scorings = [_TaskScoring(task, described) for task in tasks or attack.tasks]
     for adversary_trials in adversaries:
-        inferred = _Inferred.of(attack, adversary_trials, described, rng)
+        inferred = Inferred.of(attack, adversary_trials, described, rng)
         state = rng.get_state()
         for number, scoring in enumerate(scorings):  # each draws the same noise; only the first moves `rng` on
             scoring.add(inferred, torch.Generator().set_state(state) if number else rng)
@@ -68,53 +66,6 @@ def evaluate_tasks(
 def averaged(repeats: Sequence[ScoresByTask]) -> ScoresByTask:
     """By task, the mean scores of several repeats of one attack on the same trials."""
     return {task: averaged_scores([by_task[task] for by_task in repeats]) for task in repeats[0]}
-
-
-@dataclass(frozen=True, eq=False)
-class _Inferred:
-    """What an attack infers for one adversary.
-
-    Attributes:
-        adversary_trials: The adversary and its trials.
-        observations: Of all trials; one that serves several controls is read once.
-        predictions: Of these, with what the attack predicts without any artifact.
-        calibration: What the adversary calibrates with.
-        calibration_predictions: The predictions for these.
-    """
-
-    adversary_trials: AdversaryTrials
-    observations: Sequence[Observation]
-    predictions: Predictions
-    calibration: Sequence[CalibrationTrial]
-    calibration_predictions: Sequence[Prediction]
-
-    @classmethod
-    def of(
-        cls,
-        attack: Attack,
-        adversary_trials: AdversaryTrials,
-        described: Sequence[int | None],
-        rng: torch.Generator,
-    ) -> "_Inferred":
-        """Runs the attack once, on the observations of all trials and on those of the calibration."""
-        trials = adversary_trials.trials
-        scored = [scored for trial in trials for several in trial.by_role.values() for scored in several]
-        scored += [scored for trial in trials if trial.size in described for scored in trial.crossed.values()]
-        truths: dict[Observation, GroundTruth] = {}
-        for trial_observation in scored:
-            truths.setdefault(trial_observation.observation, trial_observation.truth)
-        sizes = {trial.size for trial in trials}
-        is_weighed = any(task.weighed for task in attack.tasks)
-        calibration = [trial for trial in adversary_trials.calibration if trial.size in sizes] if is_weighed else []
-        observations = [*truths, *(trial.scored.observation for trial in calibration)]
-        all_truths = [*truths.values(), *(trial.scored.truth for trial in calibration)]
-        adversary = adversary_trials.adversary
-        answer = attack.infer(adversary, observations, rng)
-        predictions = checked_predictions(attack.name(), answer, attack.task, adversary, all_truths)
-        values, count = list(predictions.values), len(truths)
-        return cls(
-            adversary_trials, list(truths), replace(predictions, values=values[:count]), calibration, values[count:]
-        )
 
 
 @dataclass(eq=False)
@@ -139,64 +90,24 @@ class _TaskScoring:
             defaultdict[int | None, dict[str, TrialAnswers]](lambda: defaultdict(list)) for _ in range(2)
         )
 
-    def add(self, inferred: _Inferred, rng: torch.Generator) -> None:
-        """Adds the answers of one adversary: calibrates the weight of artifacts, and blends its predictions with its prior."""
-        task, adversary_trials, predictions = self.task, inferred.adversary_trials, inferred.predictions
-        adversary = adversary_trials.adversary
-        weights = artifact_weights(
-            task,
-            adversary,
-            inferred.calibration if task.weighed else (),
-            [task.answer(prediction) for prediction in inferred.calibration_predictions],
-            adversary_trials.shifted,
-        )
-        predictions = replace(predictions, values=[task.answer(prediction) for prediction in predictions.values])
-        by_observation = dict(zip(inferred.observations, predictions.values, strict=True))
-        by_attack = {
-            role: [task.answer(prediction) for prediction in several]
-            for role, several in inferred.predictions.baselines.items()
-        }
-        baselines = task.baselines(adversary, predictions, rng) | by_attack
-
-        def weighed(prediction: Prediction, trial: Trial, size: int | None) -> Prediction:
-            if not weights:
-                return prediction
-            prior = without_artifact(task, adversary, prediction, trial.truth.domain)
-            return blended(task, prediction, prior, weight_at(weights, size))
-
-        for trial in adversary_trials.trials:
-            if not task.askable(trial.truth):
+    def add(self, inferred: Inferred, rng: torch.Generator) -> None:
+        """Adds the answers of one adversary."""
+        answers = TaskAnswers.of(self.task, inferred, rng)
+        for trial in inferred.adversary_trials.trials:
+            if not self.task.askable(trial.truth):
                 continue
             size, number = trial.size, len(self._trials[trial.size])
             self._trials[size].append(trial)
-            if (weight := weight_at(weights, size)) is not None:
+            if (weight := answers.weight(size)) is not None:
                 self._weights[size].append(weight)
-            rows = [
-                (role, weighed(prediction, trial, size) if role in by_attack else prediction, truth)
-                for role, prediction, truth in _predictions_without_artifact(trial, baselines, adversary.sources)
-            ]
-            if size not in self._informative:
-                prediction = weighed(by_observation[trial.by_role["attack"][0].observation], trial, size)
-                prior = without_artifact(task, adversary, prediction, trial.truth.domain)
-                priors = [] if prior is None else [prior]
-                priors += [prediction for role, prediction, _ in rows if role not in trial.given]
-                if not task.uninformative(prediction, priors):
-                    self._informative.add(size)
-            rows += [
-                (
-                    role,
-                    weighed(by_observation[scored.observation], trial, 1 if role == "autoencoder" else size),
-                    scored.truth,
-                )
-                for role, several in trial.by_role.items()
-                for scored in several
-            ]
-            for role, prediction, truth in rows:
-                if task.askable(truth):
+            controls = answers.without_artifact(trial)
+            if size not in self._informative and answers.is_informative(trial, controls):
+                self._informative.add(size)
+            for role, prediction, truth in [*controls, *answers.with_artifacts(trial)]:
+                if self.task.askable(truth):
                     self._answers[size][role].append((number, prediction, truth))
             for client, scored in trial.crossed.items() if size in self.described else ():
-                answer = weighed(by_observation[scored.observation], trial, size)
-                self._crossed[size][client].append((number, answer, scored.truth))
+                self._crossed[size][client].append((number, answers.of_artifact(scored, trial, size), scored.truth))
 
     def scores(self) -> dict[int | None, TrialScores]:
         """By size, the scores of all answers."""
@@ -259,21 +170,6 @@ def _fingerprint(trials: Sequence[Trial], rows: TrialAnswers) -> str:
 
 def _of_trial(rows: TrialAnswers, trial: int) -> TrialAnswers:
     return [row for row in rows if row[0] == trial]
-
-
-def _predictions_without_artifact(
-    trial: Trial, baselines: Baselines, sources: tuple[str, ...]
-) -> list[tuple[str, Prediction, GroundTruth]]:
-    """Predictions for this trial without any artifact: the adversary's, those from a public mean it knows, and given ones."""
-    rows: list[tuple[str, Prediction, GroundTruth]] = []
-    for key, predictions in baselines.items():
-        role, _, value = key.partition(":")
-        known_values = dict.fromkeys(KNOWN_DOMAIN_CONTROLS, sources[trial.truth.domain])
-        if trial.size == 1:
-            known_values["class_mean"] = str(int(trial.truth.labels[0]))
-        if not value or known_values.get(role) == value:
-            rows += [(role, prediction, trial.truth) for prediction in predictions]
-    return rows + [(role, prediction, truth) for role, pairs in trial.given.items() for prediction, truth in pairs]
 
 
 def _mean_by_trial(scores: Tensor, rows: TrialAnswers, count: int) -> list[float]:

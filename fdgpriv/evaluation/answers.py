@@ -1,0 +1,160 @@
+"""Answers to a task: an attack infers once for each adversary, whose answers are blended with its prior."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from fdgpriv.adversary import Observation, Prediction
+from fdgpriv.attack import Attack
+from fdgpriv.evaluation.artifact_weight import (
+    ArtifactWeights,
+    artifact_weights,
+    blended,
+    prior_of,
+    weight_at,
+)
+from fdgpriv.evaluation.checked_predictions import checked_predictions
+from fdgpriv.evaluation.trial import AdversaryTrials, CalibrationTrial, ScoredObservation, Trial
+from fdgpriv.simulation.ground_truth import GroundTruth
+from fdgpriv.tasks.task import Baselines, Predictions, Task
+from fdgpriv.verdicts.attack_scores import KNOWN_DOMAIN_CONTROLS
+
+Answer = tuple[str, Prediction, GroundTruth]  # role, prediction, and the truth that it is scored against
+
+
+@dataclass(frozen=True, eq=False)
+class Inferred:
+    """What an attack infers for one adversary.
+
+    Attributes:
+        adversary_trials: The adversary and its trials.
+        observations: Of all trials; one that serves several controls is read once.
+        predictions: Of these, with what the attack predicts without any artifact.
+        calibration: What the adversary calibrates with.
+        calibration_predictions: The predictions for these.
+    """
+
+    adversary_trials: AdversaryTrials
+    observations: Sequence[Observation]
+    predictions: Predictions
+    calibration: Sequence[CalibrationTrial]
+    calibration_predictions: Sequence[Prediction]
+
+    @classmethod
+    def of(
+        cls,
+        attack: Attack,
+        adversary_trials: AdversaryTrials,
+        described: Sequence[int | None],
+        rng: torch.Generator,
+    ) -> "Inferred":
+        """Runs the attack once, on the observations of all trials and on those of the calibration."""
+        trials = adversary_trials.trials
+        scored = [scored for trial in trials for several in trial.by_role.values() for scored in several]
+        scored += [scored for trial in trials if trial.size in described for scored in trial.crossed.values()]
+        truths: dict[Observation, GroundTruth] = {}
+        for trial_observation in scored:
+            truths.setdefault(trial_observation.observation, trial_observation.truth)
+        sizes = {trial.size for trial in trials}
+        is_weighed = any(task.weighed for task in attack.tasks)
+        calibration = [trial for trial in adversary_trials.calibration if trial.size in sizes] if is_weighed else []
+        observations = [*truths, *(trial.scored.observation for trial in calibration)]
+        all_truths = [*truths.values(), *(trial.scored.truth for trial in calibration)]
+        adversary = adversary_trials.adversary
+        answer = attack.infer(adversary, observations, rng)
+        predictions = checked_predictions(attack.name(), answer, attack.task, adversary, all_truths)
+        values, count = list(predictions.values), len(truths)
+        return cls(
+            adversary_trials, list(truths), replace(predictions, values=values[:count]), calibration, values[count:]
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class TaskAnswers:
+    """One adversary's answers to one task.
+
+    Attributes:
+        task: The task.
+        inferred: What the attack inferred for this adversary.
+        by_observation: The answer to each observation, not blended.
+        baselines: By control, predictions without any artifact.
+        weights: Of artifacts in the blends; empty where answers are not blended.
+    """
+
+    task: Task
+    inferred: Inferred
+    by_observation: Mapping[Observation, Prediction]
+    baselines: Baselines
+    weights: ArtifactWeights
+
+    @classmethod
+    def of(cls, task: Task, inferred: Inferred, rng: torch.Generator) -> "TaskAnswers":
+        """Answers the task from what was inferred, and calibrates the weights of artifacts."""
+        adversary, predictions = inferred.adversary_trials.adversary, inferred.predictions
+        weights = artifact_weights(
+            task,
+            adversary,
+            inferred.calibration if task.weighed else (),
+            [task.answer(prediction) for prediction in inferred.calibration_predictions],
+            inferred.adversary_trials.shifted,
+        )
+        answers = [task.answer(prediction) for prediction in predictions.values]
+        of_attack = {role: list(map(task.answer, several)) for role, several in predictions.baselines.items()}
+        return cls(
+            task,
+            inferred,
+            dict(zip(inferred.observations, answers, strict=True)),
+            task.baselines(adversary, replace(predictions, values=answers), rng) | of_attack,
+            weights,
+        )
+
+    def weight(self, size: int | None) -> float | None:
+        """The weight of artifacts of this many images; None where answers are not blended."""
+        return weight_at(self.weights, size)
+
+    def of_artifact(self, scored: ScoredObservation, trial: Trial, size: int | None) -> Prediction:
+        """The blended answer to this observation, for an artifact of `size` images."""
+        return self._blended(self.by_observation[scored.observation], trial, size)
+
+    def with_artifacts(self, trial: Trial) -> list[Answer]:
+        """The answers to the trial's artifact and to its control artifacts."""
+        return [
+            (role, self.of_artifact(scored, trial, 1 if role == "autoencoder" else trial.size), scored.truth)
+            for role, several in trial.by_role.items()
+            for scored in several
+        ]
+
+    def without_artifact(self, trial: Trial) -> list[Answer]:
+        """Predictions without any artifact: the adversary's, those from a public mean that it knows, and given ones.
+
+        Those that the attack itself makes are blended as its answers are.
+        """
+        known_domain = self.inferred.adversary_trials.adversary.sources[trial.truth.domain]
+        known_values = dict.fromkeys(KNOWN_DOMAIN_CONTROLS, known_domain)
+        if trial.size == 1:
+            known_values["class_mean"] = str(int(trial.truth.labels[0]))
+        answers: list[Answer] = []
+        for key, predictions in self.baselines.items():
+            role, _, value = key.partition(":")
+            if value and known_values.get(role) != value:
+                continue
+            if role in self.inferred.predictions.baselines:
+                predictions = [self._blended(prediction, trial, trial.size) for prediction in predictions]
+            answers += [(role, prediction, trial.truth) for prediction in predictions]
+        given = [(role, *answer) for role, several in trial.given.items() for answer in several]
+        return answers + given
+
+    def is_informative(self, trial: Trial, controls: Sequence[Answer]) -> bool:
+        """Whether the answer to the trial's artifact says more than these controls and the adversary's prior."""
+        answer = self.of_artifact(trial.by_role["attack"][0], trial, trial.size)
+        prior = prior_of(self.task, self.inferred.adversary_trials.adversary, answer, trial.truth.domain)
+        priors = [] if prior is None else [prior]
+        priors += [prediction for role, prediction, _ in controls if role not in trial.given]
+        return not self.task.uninformative(answer, priors)
+
+    def _blended(self, prediction: Prediction, trial: Trial, size: int | None) -> Prediction:
+        if not self.weights:
+            return prediction
+        prior = prior_of(self.task, self.inferred.adversary_trials.adversary, prediction, trial.truth.domain)
+        return blended(self.task, prediction, prior, self.weight(size))
