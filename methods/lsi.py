@@ -4,7 +4,7 @@ Palakkadavath et al., "Federated domain generalization with latent space inversi
 domain (``--clients 3 --backbone resnet50``); d is a client's index in the federation, which is public.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -80,19 +80,11 @@ class LSI(LSISettings):
 
     def server(self, federation: Federation, rng: torch.Generator) -> Server:
         model = self.model(federation, rng)
-        start = shared_state(model, SERVER, 0, self)
-        expected = self._expected_pretrain(model, federation.classes)
-        shared: Answers = {}
-        for _ in federation.stage("pretrain"):
-            shared.update(
-                (yield Request("pretrain", {client: [start] for client in federation.clients}, wanted=expected))
-            )
+        shared = yield from self._pretrain(federation, model)
         for _ in federation.stage("translator", shared=shared) if self.invariance else ():
             translator, figures = self.translator(federation, shared, rng)
-            artifact = RepresentationTranslator.of(translator, SERVER, 0)
-            yield Request(
-                "adopt", {client: [artifact] for client in federation.clients}, diagnostics=figures, wanted=()
-            )
+            message: Message = [RepresentationTranslator.of(translator, SERVER, 0)]
+            yield Request("adopt", dict.fromkeys(federation.clients, message), diagnostics=figures, wanted=())
         best, sizes, log = Best(model), _sizes(shared), dict[str, float]()
         for round in federation.rounds(self.rounds, model=model, best=best, sizes=sizes, log=log):
             clients = federation.sample(self.participants, rng)
@@ -108,19 +100,34 @@ class LSI(LSISettings):
             merged = yield from self._aggregate(model, round, answers, weights)
             model.load_state_dict(merged, strict=False)
             if self.recalibrate_bn:
-                aggregated = shared_state(model, SERVER, round, self)
-                message: dict[str, Message] = {client: [aggregated] for client in clients}
-                wanted = [_expected_statistics(aggregated)]
-                known_weights = dict(zip(clients, weights, strict=True)) if weights else None
-                answers = yield Request("recalibrate", message, reduce="mean", weights=known_weights, wanted=wanted)
-                statistics = [artifact.state for artifact in answered(answers, BatchNormStatistics).values()]
-                model.load_state_dict(buffers(statistics, weights), strict=False)
+                yield from self._recalibrate(model, round, clients, weights)
         last = shared_state(model, SERVER, self.rounds, self)
         validating = federation.clients if self.select == "validation" else ()
         expected = [_expected_answers.accuracy(torch.float64, least=0)]
-        message = {client: [last] for client in validating}
-        best.update((yield Request("validate", message, diagnostics=log, wanted=expected)))
+        messages: dict[str, Message] = {client: [last] for client in validating}
+        best.update((yield Request("validate", messages, diagnostics=log, wanted=expected)))
         return best.model()
+
+    def _pretrain(self, federation: Federation, model: LatentClassifier) -> Generator[Request, Answers, Answers]:
+        """Stage 1: what each client shares of its own pretraining."""
+        start, shared = shared_state(model, SERVER, 0, self), Answers()
+        expected = self._expected_pretrain(model, federation.classes)
+        for _ in federation.stage("pretrain"):
+            messages: dict[str, Message] = {client: [start] for client in federation.clients}
+            shared.update((yield Request("pretrain", messages, wanted=expected)))
+        return shared
+
+    def _recalibrate(
+        self, model: nn.Module, round: int, clients: Sequence[str], weights: list[float] | None
+    ) -> Generator[Request, Answers, None]:
+        """Loads into `model` the clients' average of its BatchNorm statistics on their data."""
+        aggregated = shared_state(model, SERVER, round, self)
+        known_weights = dict(zip(clients, weights, strict=True)) if weights else None
+        expected = [_expected_statistics(aggregated)]
+        messages: dict[str, Message] = {client: [aggregated] for client in clients}
+        answers = yield Request("recalibrate", messages, reduce="mean", weights=known_weights, wanted=expected)
+        statistics = [artifact.state for artifact in answered(answers, BatchNormStatistics).values()]
+        model.load_state_dict(buffers(statistics, weights), strict=False)
 
     def _expected_pretrain(self, model: LatentClassifier, classes: int) -> list[ExpectedArtifact]:
         """Expected artifacts in an answer to stage 1."""

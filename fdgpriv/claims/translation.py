@@ -1,7 +1,7 @@
 """Leakage of other clients' latent moments through a shared translator (LSI, stage 3)."""
 
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +12,6 @@ from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.models.cpu_io import latents_of
 from fdgpriv.statistics.interval import mean_interval
 from fdgpriv.utils.seeds import generator
-
-NAMES = ("translated", "untranslated", "elsewhere")
 
 
 def translation(evaluator: Evaluator) -> dict[str, float]:
@@ -39,20 +37,27 @@ def translation(evaluator: Evaluator) -> dict[str, float]:
         translated = torch.stack(
             [_translated(translator, of_client, i, len(names)) for i, of_client in enumerate(latents)]
         )
-    spread = real.std(0).clamp_min(1e-6)
-    rows = []
-    for j in range(len(names)):
-        others = [i for i in range(len(names)) if i != j]
-        elsewhere = [translated[i, k] for i in others for k in others if k != i]
-        rows.append(
-            [
-                _error(estimates, real[j], spread)
-                for estimates in (translated[others, j], real[others], torch.stack(elsewhere))
-            ]
-        )
-    errors = {f"{name}_error": fmean(row[k] for row in rows) for k, name in enumerate(NAMES)}
-    gain = mean_interval([min(untranslated, elsewhere) - to_client for to_client, untranslated, elsewhere in rows])
+    rows = [_errors(translated, real, j) for j in range(len(names))]
+    errors = {f"{name}_error": fmean(getattr(row, name) for row in rows) for name in EstimateErrors._fields}
+    gain = mean_interval([min(row.untranslated, row.elsewhere) - row.translated for row in rows])
     return errors | gain.named("translation_gain")
+
+
+class EstimateErrors(NamedTuple):
+    """Mean errors of estimates of one client's moments by the others."""
+
+    translated: float
+    untranslated: float
+    elsewhere: float
+
+
+def _errors(translated: Tensor, real: Tensor, client: int) -> EstimateErrors:
+    """Errors of the estimates of this client's moments, from those translated (i, j, 2, p) and real ones (i, 2, p)."""
+    others = [i for i in range(len(real)) if i != client]
+    elsewhere = torch.stack([translated[i, j] for i in others for j in others if i != j])
+    spread = real.std(0).clamp_min(1e-6)
+    estimates = translated[others, client], real[others], elsewhere
+    return EstimateErrors(*(_error(estimate, real[client], spread) for estimate in estimates))
 
 
 def _moments(latents: Tensor) -> Tensor:

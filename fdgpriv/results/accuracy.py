@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -73,50 +74,71 @@ def accuracies(results: Results, baseline: str = BASELINE) -> tuple[Accuracy, ..
     Every row is expected to have all targets and seeds of the report. Runs that diverged, failed or were not trained are
     listed as missing and excluded from means. `baseline` is the name or specification of the method for `leads`.
     """
-    groups: dict[tuple[str, str], dict[TrainingKey, Run]] = {}
+    trainings: dict[tuple[str, str], dict[TrainingKey, Run]] = {}
     for run in results.runs:
         if run.target is not None:
-            groups.setdefault((run.method, run.defense), {})[run.seed, run.target] = run
-    seeds = sorted({seed for group in groups.values() for seed, _ in group})
-    targets = list(dict.fromkeys(target for group in groups.values() for _, target in group))
-    expected = [(seed, target) for seed in seeds for target in targets]
-    weights: dict[str, dict[str, dict[TrainingKey, Weights | None]]] = {}
-    for (method, defense), group in groups.items():
-        weights.setdefault(defense, {})[method] = {training: run.weights for training, run in group.items()}
-    rows = []
-    for (method, defense), group in groups.items():
-        base = matched(method, weights[defense], baseline) or method
-        bare = groups.get((method, "none")) if defense != "none" else None
-        against = _accuracies(groups[base, defense], personal=False) if base != method else None
-        personal = any(run.utility and run.utility.personal for run in group.values())
-        for model, of_clients in _MODELS if personal else (("", False),):
-            measured = _accuracies(group, of_clients)
-            cost = None if bare is None else _leads(measured, _accuracies(bare, of_clients), expected).get(RETURNED)
-            absent = [training for training in expected if training not in measured]
-            rows.append(
-                Accuracy(
-                    method=method,
-                    defense=defense,
-                    model=model,
-                    target=_over_seeds(measured, RETURNED, expected),
-                    source=_over_seeds(measured, "source", expected),
-                    by_target={target: _of_target(measured, target) for target in targets},
-                    by_rule={
-                        rule: _over_seeds(measured, rule, expected)
-                        for rule in RULES
-                        if any(rule in by_rule for by_rule in measured.values())
-                    },
-                    base="" if against is None else base,
-                    unmatched=unmatched(method, weights[defense], baseline) or "",
-                    leads={} if against is None else _leads(measured, against, expected),
-                    cost=cost,
-                    left_out=tuple(sorted({seed for seed, _ in absent})),
-                    missing=tuple(
-                        f"target {target}, seed {seed}: {_why(group.get((seed, target)))}" for seed, target in absent
-                    ),
-                )
-            )
-    return tuple(rows)
+            trainings.setdefault((run.method, run.defense), {})[run.seed, run.target] = run
+    table = _Trainings(trainings, baseline)
+    return tuple(
+        table.row(method, defense, model, personal)
+        for method, defense in trainings
+        for model, personal in (_MODELS if table.has_personal(method, defense) else (("", False),))
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Trainings:
+    """The trainings of a report, by method and defense, and the baseline."""
+
+    runs: Mapping[tuple[str, str], Mapping[TrainingKey, Run]]
+    baseline: str
+
+    @cached_property
+    def expected(self) -> list[TrainingKey]:
+        """The trainings that each row should have: every target with every seed."""
+        keys = [key for group in self.runs.values() for key in group]
+        targets = dict.fromkeys(target for _, target in keys)
+        return [(seed, target) for seed in sorted({seed for seed, _ in keys}) for target in targets]
+
+    def has_personal(self, method: str, defense: str) -> bool:
+        """Whether clients of a training have models of their own."""
+        return any(run.utility and run.utility.personal for run in self.runs[method, defense].values())
+
+    def row(self, method: str, defense: str, model: str, personal: bool) -> Accuracy:
+        """The accuracies of the common model, or of the personal ones, which `model` names."""
+        group, expected = self.runs[method, defense], self.expected
+        measured = _accuracies(group, personal)
+        weights = self._weights(defense)
+        base = matched(method, weights, self.baseline) or method
+        against = _accuracies(self.runs[base, defense], personal=False) if base != method else None
+        bare = self.runs.get((method, "none")) if defense != "none" else None
+        absent = [training for training in expected if training not in measured]
+        measured_rules = [rule for rule in RULES if any(rule in by_rule for by_rule in measured.values())]
+        return Accuracy(
+            method=method,
+            defense=defense,
+            model=model,
+            target=_over_seeds(measured, RETURNED, expected),
+            source=_over_seeds(measured, "source", expected),
+            by_target={target: _of_target(measured, target) for target in dict.fromkeys(t for _, t in expected)},
+            by_rule={rule: _over_seeds(measured, rule, expected) for rule in measured_rules},
+            base="" if against is None else base,
+            unmatched=unmatched(method, weights, self.baseline) or "",
+            leads={} if against is None else _leads(measured, against, expected),
+            cost=None if bare is None else _leads(measured, _accuracies(bare, personal), expected).get(RETURNED),
+            left_out=tuple(sorted({seed for seed, _ in absent})),
+            missing=tuple(
+                f"target {target}, seed {seed}: {_why(group.get((seed, target)))}" for seed, target in absent
+            ),
+        )
+
+    def _weights(self, defense: str) -> dict[str, dict[TrainingKey, Weights | None]]:
+        """By method, how the trainings under this defense weigh clients."""
+        return {
+            method: {training: run.weights for training, run in group.items()}
+            for (method, other), group in self.runs.items()
+            if other == defense
+        }
 
 
 _MODELS = (("the model for everyone", False), ("each client its own model", True))
