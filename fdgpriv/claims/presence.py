@@ -1,6 +1,7 @@
 """Inference of a client's participation from the server's interpolation style (PARDON)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -39,31 +40,62 @@ def presence(evaluator: Evaluator) -> dict[str, float]:
     blend: Interpolation | None = getattr(evaluator.method, "interpolation", None)
     if not evaluator.transcript.crossed(InterpolationStyle.kind) or blend is None or evaluator.recorded_styles is None:
         return {}
-    series, population = evaluator.series(StyleStatistics.kind), evaluator.population
-    rng = generator(evaluator.seed, 15)
-    styles = _client_styles(evaluator, rng)
-    domain = {name: population.main_domain(name) for name in styles}
-    peers = {name: [p for p in styles if p != name and domain[p] == domain[name]] for name in series.clients}
-    evaluated = _evenly_spaced([name for name in series.clients if len(peers[name]) > 1])
-    largest = int(MAX_SHARE * len(series.clients))
+    probe = PresenceProbe.of(evaluator, blend)
+    clients = evaluator.series(StyleStatistics.kind).clients
+    evaluated = _evenly_spaced([name for name in clients if len(probe.peers(name)) > 1])
+    largest = int(MAX_SHARE * len(clients))
     if largest < MIN_CLIENTS or len(evaluated) < 2:
         return {}
-    public = _public_styles(evaluator, rng)
-    public_of_all_domains = [style for of_domain in public.values() for style in of_domain]
     figures: dict[str, float] = {}
     for count in sorted({MIN_CLIENTS, largest}):
-        present: list[float] = []
-        absent: list[float] = []
-        for name in evaluated:
-            control, *substitutes = [styles[peer] for peer in peers[name]]
-            others = [styles[other] for other in styles if other != name]
-            evaluated_federations = _federations(styles[name], substitutes, others, count, blend, rng)
-            for sought, aucs in ((styles[name], present), (control, absent)):
-                simulated = _federations(sought, public[domain[name]], public_of_all_domains, count, blend, rng)
-                aucs.append(_auc(simulated, evaluated_federations))
+        present, absent = np.array([probe.aucs(name, count) for name in evaluated]).T
         figures |= mean_interval(present).named(f"presence_{count}") | mean_interval(absent).named(f"absent_{count}")
-        figures |= mean_interval(np.subtract(present, absent)).named(f"presence_lead_{count}")
+        figures |= mean_interval(present - absent).named(f"presence_lead_{count}")
     return figures
+
+
+@dataclass(frozen=True, eq=False)
+class PresenceProbe:
+    """Looks for clients in interpolation styles of federations that it simulates.
+
+    Attributes:
+        styles: By client and shadow client, its style.
+        domain_of: By client and shadow client, the index of its domain.
+        public: By domain, simulated styles of clients with public images.
+        blend: Computes the interpolation style of a federation.
+        rng: Draws federations.
+    """
+
+    styles: Mapping[str, StyleStatistics]
+    domain_of: Mapping[str, int]
+    public: Mapping[int, Sequence[StyleStatistics]]
+    blend: Interpolation
+    rng: torch.Generator
+
+    @classmethod
+    def of(cls, evaluator: Evaluator, blend: Interpolation) -> "PresenceProbe":
+        """A probe of the evaluator's clients."""
+        rng = generator(evaluator.seed, 15)
+        styles = _client_styles(evaluator, rng)
+        domain_of = {name: evaluator.population.main_domain(name) for name in styles}
+        return cls(styles, domain_of, _public_styles(evaluator, rng), blend, rng)
+
+    def peers(self, client: str) -> list[str]:
+        """The other clients and shadow clients of its domain."""
+        return [name for name in self.styles if name != client and self.domain_of[name] == self.domain_of[client]]
+
+    def aucs(self, client: str, count: int) -> tuple[float, float]:
+        """AUC on federations of `count` clients with and without this one, looking for it, and for another of its domain."""
+        control, *substitutes = [self.styles[peer] for peer in self.peers(client)]
+        others = [style for name, style in self.styles.items() if name != client]
+        public_peers = self.public[self.domain_of[client]]
+        public_others = [style for of_domain in self.public.values() for style in of_domain]
+        evaluated = _federations(self.styles[client], substitutes, others, count, self.blend, self.rng)
+        looking_for, looking_for_control = (
+            _auc(_federations(sought, public_peers, public_others, count, self.blend, self.rng), evaluated)
+            for sought in (self.styles[client], control)
+        )
+        return looking_for, looking_for_control
 
 
 def _evenly_spaced(clients: Sequence[str]) -> list[str]:
