@@ -188,17 +188,17 @@ def audit(
         check_files(out, runner.files())
         with refused("the audit cannot be built"):
             notes = dry_run(config, dataset)
-        settings = run_folder.settings(config.as_config(len(dataset.domains) - 1), dataset.sha256)
+        settings = run_folder.settings(config.as_config(dataset.n_sources), dataset.sha256)
         with run_folder.resumed(out, settings) if resume else run_folder.new(out, settings):
             log.say(f"{config.dataset}: {sum(map(len, dataset.domains)):,} images in {len(dataset.domains)} domains")
             for warning in dataset.warnings:
                 log.say(f"warning: {warning}")
             for spec in config.methods:
-                log.say(f"{spec}: network {', '.join(config.network(spec, len(dataset.domains) - 1))}")
-                if any(networks.of_user for networks in config.metric_networks(spec, len(dataset.domains) - 1)):
-                    names = ", ".join(config.metric_names(spec, len(dataset.domains) - 1))
+                log.say(f"{spec}: network {', '.join(config.network(spec, dataset.n_sources))}")
+                if any(networks.of_user for networks in config.metric_networks(spec, dataset.n_sources)):
+                    names = ", ".join(config.metric_names(spec, dataset.n_sources))
                     log.say(f"{spec}: images that attacks draw are compared by {names}")
-                if advice := config.advice(spec, len(dataset.domains) - 1):
+                if advice := config.advice(spec, dataset.n_sources):
                     log.say(f"{spec}: {advice}")
             for note in notes:
                 log.say(note)

@@ -148,8 +148,11 @@ class AuditConfig(Options):
         names = ("clients", "partition", "backbone", "image_size", "held_out")
         asked = Setup(**{name: getattr(self, name) for name in names})
         paper = self.method(spec).paper_setup if self.preset == "paper" else Setup()
-        setup = asked.over(paper).over(SETUPS[self.preset])
+        specified, preset = asked.over(paper), SETUPS[self.preset]
+        setup = specified.over(preset)
         clients = setup.clients if setup.clients_per_domain is None else setup.clients_per_domain * domains
+        if specified.clients is None and specified.clients_per_domain is None and preset.clients is not None:
+            clients = max(preset.clients, domains)
         size = data.DEFAULT_SIZE if self.dataset == "digits" else setup.image_size
         assert clients is not None
         assert setup.partition is not None
@@ -200,7 +203,8 @@ class AuditConfig(Options):
             say=None if log is None else log.say,
         )
         targets = self.targets or (dataset.default_target,)
-        targets = dataset.names if targets == ALL else tuple(dataset.domain(target).name for target in targets)
+        every = dataset.targets or dataset.names
+        targets = every if targets == ALL else tuple(dataset.target(target).name for target in targets)
         if len(set(targets)) != len(targets):
             raise ValueError(f"--target: want each domain once, got {' '.join(targets)}")
         shared = [warning for target in targets if (warning := target_among_sources(dataset, target)) is not None]
@@ -226,7 +230,7 @@ class AuditConfig(Options):
 
     def populate(self, dataset: Dataset, spec: str, target: str, seed: int) -> Population:
         """The partitioned dataset on which the method `spec` is trained."""
-        setup = self.setup(spec, len(dataset.domains) - 1)
+        setup = self.setup(spec, dataset.n_sources)
         return populate(
             dataset,
             target,
@@ -243,7 +247,7 @@ class AuditConfig(Options):
         """The public facts of the federation of these clients for the method `spec`, by default the first."""
         size = dataset.image_size
         mean, std = (IMAGENET_MEAN, IMAGENET_STD) if self.photographs else ((0.5,) * 3, (0.5,) * 3)
-        setup = self.setup(spec or self.methods[0], len(dataset.domains) - 1)
+        setup = self.setup(spec or self.methods[0], dataset.n_sources)
         name = setup.backbone
         weights = self._weights(name)
 

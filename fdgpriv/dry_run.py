@@ -31,7 +31,7 @@ def dry_run(config: AuditConfig, dataset: Dataset) -> list[str]:
     if not built and config.backbone is not None:
         raise ValueError(f"--backbone: has no effect: {', '.join(config.methods)}: each trains its own network")
     compared = _compared_by_users_networks(config, dataset)
-    loaded = any(config.network(spec, len(dataset.domains) - 1)[1] != RANDOM for spec in config.methods)
+    loaded = any(config.network(spec, dataset.n_sources)[1] != RANDOM for spec in config.methods)
     if config.weights is not None and not (loaded or compared or any(map(config.transfers_styles, config.methods))):
         raise ValueError(f"--weights: has no effect: {', '.join(config.methods)} use other networks")
     return [line for line in (unmatched(spec, weights) for spec in config.methods) if line]
@@ -60,7 +60,7 @@ def _built(config: AuditConfig, dataset: Dataset, weights: Mapping[str, dict[Tra
                 method = config.method(spec)
                 weights[spec][seed, target] = population.weights(method.disclosure().weights)
                 federation = config.federation(dataset, list(clients), seed, spec)
-                name = config.setup(spec, len(dataset.domains) - 1).backbone
+                name = config.setup(spec, dataset.n_sources).backbone
                 federation = replace(federation, backbone=partial(recorded, name, federation.backbone))
                 method.check(method.model(federation, generator(seed)))
                 for client_data in clients.values():
@@ -99,9 +99,7 @@ def _compared_by_users_networks(config: AuditConfig, dataset: Dataset) -> bool:
     """Whether images that attacks draw are compared by networks from the user's files, after all of these were checked."""
     if not any(config.attack(spec).task.draws_images for spec in config.attacks):
         return False
-    networks = [
-        network for spec in config.methods for network in config.metric_networks(spec, len(dataset.domains) - 1)
-    ]
+    networks = [network for spec in config.methods for network in config.metric_networks(spec, dataset.n_sources)]
     for network in networks:
         network.check(dataset.image_size)
     return any(network.of_user for network in networks)

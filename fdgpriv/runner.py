@@ -30,6 +30,7 @@ from fdgpriv.utils.failures import Failed, attempt
 from fdgpriv.utils.processes import Died, Processes
 
 T = TypeVar("T")
+MOST_PICTURED = 8  # domains in the figure of the style codec
 _PROCESSES = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 
 
@@ -149,7 +150,7 @@ class Runner:
         return Results(
             fdgpriv=__version__,
             command=command,
-            config=self.config.as_config(len(self.dataset.domains) - 1),
+            config=self.config.as_config(self.dataset.n_sources),
             environment=environment(self.config.device, self.workers),
             timing=Timing(
                 total_s=perf_counter() - self._start,
@@ -168,7 +169,7 @@ class Runner:
             return ()
         codec = photo_codec() if self.config.photographs else digits_codec()
         with torch.no_grad():
-            figures.stylised(codec, self.dataset.domains, self.out / path)
+            figures.stylised(codec, self.dataset.domains[:MOST_PICTURED], self.out / path)
         caption = (
             "The shipped style encoder and decoder: one image of each domain, its round trip, and each domain's style."
         )

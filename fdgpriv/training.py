@@ -304,7 +304,7 @@ def _described(
     config: AuditConfig, method: Method, dataset: Dataset, cell: Cell, population: Population
 ) -> dict[str, str]:
     """What is trained, by setting: a checkpoint continues only the same training."""
-    setup = config.setup(cell.method, len(dataset.domains) - 1).as_config()
+    setup = config.setup(cell.method, dataset.n_sources).as_config()
     return {
         "fdgpriv": __version__,
         "torch": torch.__version__,

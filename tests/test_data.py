@@ -337,7 +337,7 @@ def test_a_damaged_table_of_camelyon17_is_named(tmp_path: Path) -> None:
     for rows, wanted in (
         (["004,4,1,2,1,0,7,0"], "want center 0 to 4 and tumor 0 or 1 in line 2 of .*, got 7 and 1"),
         (["004,4,1,2,5,0,3,0"], "want center 0 to 4 and tumor 0 or 1 in line 2 of .*, got 3 and 5"),
-        ([good, good], "want each patch once, got patch_patient_004_node_4_x_1_y_2.png in lines 2 and 3"),
+        ([good, good], "want each file once, got patch_patient_004_node_4_x_1_y_2.png in lines 2 and 3"),
         ([good], "want images of each hospital in .*, got none of hospital_0, hospital_1, hospital_2, hosp"),
     ):
         patches(tmp_path, rows)
@@ -392,7 +392,7 @@ def test_an_ambiguous_number_of_a_table_is_named(tmp_path: Path) -> None:
         ("004,1,3.000,2,0,0", "want a whole number for x_coord .*'3.000'"),
         ("004,1,2.18E+04,2,0,0", r"want a whole number for x_coord .*'2.18E\+04'"),
         ("004,1,3,,0,0", "want a whole number for y_coord in line 2 of .*''"),
-        ("004,1,3", "want a whole number for y_coord in line 2 of .*'None'"),
+        ("004,1,3", "want a whole number for y_coord in line 2 of .*''"),
     ):
         content = f"patient,node,x_coord,y_coord,tumor,center\n{row}\n"
         (tmp_path / "metadata.csv").write_text(content, encoding="utf-8")

@@ -46,7 +46,7 @@ for line in json.load(sys.stdin):
 LINES = {
     "": (0, "fdgpriv selftest"),
     "--help": (0, "fdgpriv audit"),
-    "launch": (2, "want a command of audit, compare, selftest; got 'launch'\n"),
+    "launch": (2, "want a command of audit, compare, leaderboard, selftest; got 'launch'\n"),
     "audit --help": (0, "examples:"),
     "--version": (0, f"fdgpriv {__version__}"),
     "adit": (2, "did you mean 'audit'?"),
@@ -139,7 +139,7 @@ def test_the_catalogue_knows_every_part_as_its_class_is(role: type[Method | Atta
 
 
 def test_names_known_without_torch_are_those_there_are(digits: Dataset) -> None:
-    assert set(data.names()) == {"digits", "folder", "camelyon17", *(one.name for one in BENCHMARKS)}
+    assert set(data.names()) == {"digits", "folder", "camelyon17", "iwildcam", *(one.name for one in BENCHMARKS)}
     assert tuple(ARCHITECTURES) == BACKBONES
     for domain in digits.names:
         data.check_domain("digits", domain)

@@ -66,7 +66,7 @@ RECIPES: Mapping[tuple[str, str], tuple[tuple[int, str, str, int, float], Mappin
         (4, "single", "densenet121", 96, 0.2),
         {"rounds": 100, "local_epochs": 1, "batch_size": 32, "augmentation": 4, "side": 512, "lr": 1e-3},
     ),
-    ("folder", "pardon"): ((243, "heterogeneity:0.1", "resnet50", 224, 0.1), {"rounds": 100, "participants": 24}),
+    ("iwildcam", "pardon"): ((243, "heterogeneity:0.1", "resnet50", 224, 0.1), {"rounds": 100, "participants": 24}),
 }  # fmt: skip
 
 

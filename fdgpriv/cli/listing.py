@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from fdgpriv.cli.catalogue import UNKNOWN, Field, class_value, fields, imported_class, is_installed, summary
 from fdgpriv.cli.command_line import BadUsage
-from fdgpriv.data.names import ABOUT, DEFAULT_TARGETS, DOMAINS, LAYOUT, LAYOUTS
+from fdgpriv.data.names import ABOUT, DEFAULT_TARGETS, DOMAINS, FOUND_DOMAINS, LAYOUT, LAYOUTS
 from fdgpriv.registry import names_in, written
 from fdgpriv.threat import THREATS
 from fdgpriv.utils.fields import kinds, words
@@ -166,7 +166,7 @@ def _values(field: Field) -> str:
 def _dataset(name: str) -> list[str]:
     target = DEFAULT_TARGETS.get(name, "the last domain by name")
     lines = [f"  {ABOUT[name]}"] * (len(ABOUT[name]) > _SUMMARY_ROOM)
-    lines += [f"  domains: {', '.join(DOMAINS[name]) or 'the folders of the root'}", f"  default --target: {target}"]
+    lines += [f"  domains: {', '.join(DOMAINS[name]) or FOUND_DOMAINS[name]}", f"  default --target: {target}"]
     if name == "digits":
         return [*lines, "  built in: needs no --data-root"]
     return [*lines, f"  layout: {LAYOUTS.get(name, LAYOUT)}", f"  for example: --dataset {name} --data-root ROOT"]

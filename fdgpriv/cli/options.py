@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from fdgpriv import data
 from fdgpriv.cli.catalogue import check, check_settings, fields
 from fdgpriv.cli.command_line import BadUsage, once
+from fdgpriv.data.names import LEAST_IMAGES
 from fdgpriv.federation.setup import KEEP, PARTITIONS, Setup, partition_named
 from fdgpriv.models.names import BACKBONES, check_backbone
 from fdgpriv.registry import JOIN, names_in, split
@@ -25,7 +26,6 @@ SETUPS = {  # defaults; the command line and, with the preset paper, the method'
     "thorough": Setup(clients=30, partition="single", backbone="resnet18", image_size=32),
     "paper": Setup(clients=30, partition="single", backbone="resnet18", image_size=224),
 }
-LEAST_IMAGES = 20  # of a domain: some are held out, and some are public
 ALL, NONE = ("all",), ("none",)
 DEVICES = ("auto", "cpu", "cuda")
 ENGINES = ("local", "flower")

@@ -49,10 +49,12 @@ def load(
     from fdgpriv.data.camelyon17 import camelyon17
     from fdgpriv.data.dataset import digest
     from fdgpriv.data.folder import folder
+    from fdgpriv.data.iwildcam import iwildcam
 
     loaders = {
         "folder": folder,
         "camelyon17": camelyon17,
+        "iwildcam": iwildcam,
         **{benchmark.name: benchmark.load for benchmark in BENCHMARKS},
     }
     dataset = loaders[name](Path(root).expanduser(), size, progress, say)

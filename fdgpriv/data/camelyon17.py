@@ -1,8 +1,6 @@
 """Camelyon17-WILDS: patches of lymph node sections, with or without tumour; each hospital is a domain."""
 
-import csv
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,13 +10,10 @@ from fdgpriv.data.image_cache import Say
 from fdgpriv.data.images import Progress
 from fdgpriv.data.labelled_files import labelled_domains
 from fdgpriv.data.names import ABOUT, DEFAULT_TARGETS, DOMAINS
+from fdgpriv.data.table import ListedFiles, check_none_empty, find_table, table_rows, whole_number
 from fdgpriv.data.unread import Unread
 
-_FOLDER = "camelyon17_v1.0"
 _CLASSES = ("normal", "tumor")
-_SEPARATORS = (",", ";", "\t")
-# not three decimals of zero: 21.000 may be 21000
-_WHOLE = re.compile(r"\s*0*([0-9]{1,9})(?:[.,]0{0,2})?\s*")
 _COLUMNS = ("patient", "node", "x_coord", "y_coord", "tumor", "center")
 
 
@@ -39,23 +34,14 @@ def camelyon17(root: Path, image_size: int, progress: Progress | None = None, sa
         patient level", IEEE TMI 2018; Koh et al., "WILDS", ICML 2021.
     """
     check_folder(root)
-    folder = root / _FOLDER if (root / _FOLDER).is_dir() else root
-    table = folder / "metadata.csv"
-    if not table.is_file():
-        raise FileNotFoundError(f"want metadata.csv of camelyon17 in {root} or {root / _FOLDER}, got no such file")
-    names, unread = DOMAINS["camelyon17"], Unread(folder)
+    table = find_table(root, "camelyon17_v1.0", "camelyon17")
+    names, unread, listed = DOMAINS["camelyon17"], Unread(table.parent), ListedFiles(table, "patches")
     files: dict[str, list[tuple[Path, int]]] = {name: [] for name in names}
-    lines: dict[Path, int] = {}
     for row in _rows(table):
-        if row.path in lines:
-            raise ValueError(
-                f"want each patch once, got {row.path.name} in lines {lines[row.path]} and {row.line} of {table}"
-            )
-        lines[row.path] = row.line
+        listed.add(row.path, row.line)
         files[row.domain].append((row.path, row.label))
-    if empty := [name for name in names if not files[name]]:
-        raise ValueError(f"want images of each hospital in {table}, got none of {', '.join(empty)}")
-    _check_patches(folder, table, lines, unread)
+    check_none_empty(files, "hospital", table)
+    listed.check(_patches(table.parent / "patches", unread), unread)
     domains, warnings = labelled_domains(files, _CLASSES, image_size, progress, say)
     about = f"{ABOUT['camelyon17']}{not_read(unread, say)}"
     return Dataset(
@@ -80,79 +66,28 @@ class _Row(NamedTuple):
     path: Path
 
 
-def _check_patches(place: Path, table: Path, lines: Mapping[Path, int], unread: Unread) -> None:
-    """Raises ValueError if patches that the table lists are missing; counts those that it does not list.
-
-    Args:
-        place: The folder of the table and of the folder `patches`.
-        table: The file.
-        lines: By patch, the line that lists it.
-        unread: Counts what is not read.
-    """
-    patches = {
-        path
-        for section in (entries(place / "patches", unread).folders if (place / "patches").is_dir() else ())
-        for path in entries(section, unread).files
-    }
-    if missing := [path for path in lines if path not in patches]:
-        raise ValueError(
-            f"want the patches that {table} lists, got no {missing[0].relative_to(place)} of its line "
-            f"{lines[missing[0]]}; missing: {len(missing):,} of {len(lines):,}"
-        )
-    unread.add("patches that metadata.csv does not list", patches - lines.keys())
+def _patches(folder: Path, unread: Unread) -> list[Path]:
+    """The files of all sections."""
+    sections = entries(folder, unread).folders if folder.is_dir() else []
+    return [path for section in sections for path in entries(section, unread).files]
 
 
 def _rows(table: Path) -> Iterator[_Row]:
-    """The rows of metadata.csv, as published or as spreadsheets and pandas save it again.
-
-    The columns may be separated by commas, semicolons or tabs, whole numbers may have lost leading zeros or gained
-    decimals of zero, and the text may begin with a byte order mark.
+    """The rows of metadata.csv.
 
     Raises:
         ValueError: At the first damaged row.
     """
     names = DOMAINS["camelyon17"]
-    with table.open(newline="", encoding="utf-8-sig") as file:
-        line = 0
-        try:
-            separator = _separator(file.readline())
-            file.seek(0)
-            rows = csv.DictReader(file, delimiter=separator, skipinitialspace=True)
-            columns = [name.strip() for name in rows.fieldnames or ()]
-            if absent := [column for column in _COLUMNS if column not in columns]:
-                raise ValueError(f"want the columns {', '.join(_COLUMNS)} in {table}; missing: {', '.join(absent)}")
-            rows.fieldnames = columns
-            for row in rows:
-                line = rows.line_num
-                if not any(row.values()):
-                    continue
-                patient, node, x, y, label, center = (
-                    _whole_number(row[column], f"{column} in line {line} of {table}") for column in _COLUMNS
-                )
-                if center >= len(names) or label > 1:
-                    raise ValueError(
-                        f"want center 0 to {len(names) - 1} and tumor 0 or 1 in line {line} of {table}, "
-                        f"got {center} and {label}"
-                    )
-                section = f"patient_{patient:03d}_node_{node}"
-                path = table.parent / "patches" / section / f"patch_{section}_x_{x}_y_{y}.png"
-                yield _Row(line, f"hospital_{center}", label, path)
-        except UnicodeDecodeError as error:
+    for line, values in table_rows(table, _COLUMNS):
+        patient, node, x, y, label, center = (
+            whole_number(value, f"{column} in line {line} of {table}")
+            for column, value in zip(_COLUMNS, values, strict=True)
+        )
+        if center >= len(names) or label > 1:
             raise ValueError(
-                f"want UTF-8 in {table}, got other bytes after line {line}: {error.reason}; save it as CSV in UTF-8"
-            ) from None
-        except csv.Error as error:
-            raise ValueError(f"want a readable line {line + 1} of {table}, got: {error}") from None
-
-
-def _separator(header: str) -> str:
-    """What separates the columns in the table's first line."""
-    return max(_SEPARATORS, key=header.count)
-
-
-def _whole_number(text: str | None, what: str) -> int:
-    """The number in this text, which may have decimals of zero; ValueError names `what` it is."""
-    number = _WHOLE.fullmatch(text or "")
-    if number is None:
-        raise ValueError(f"want a whole number for {what}, got {str(text)!r:.60}; unpack the published file again")
-    return int(number[1])
+                f"want center 0 to {len(names) - 1} and tumor 0 or 1 in line {line} of {table}, got {center} and {label}"
+            )
+        section = f"patient_{patient:03d}_node_{node}"
+        path = table.parent / "patches" / section / f"patch_{section}_x_{x}_y_{y}.png"
+        yield _Row(line, f"hospital_{center}", label, path)

@@ -75,6 +75,8 @@ class Dataset:
         whole: The dataset of which `few` made this one.
         sha256: The `digest` of all images as loaded, also where `few` took some of them; None if it was not computed.
         warnings: Faults of the data that its user must know: images that are there twice.
+        targets: The only domains that may be targets, which are never sources; empty if each may be, and the others are
+            its sources.
     """
 
     name: str
@@ -88,6 +90,23 @@ class Dataset:
     whole: "Dataset | None" = None
     sha256: str | None = None
     warnings: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+
+    @property
+    def n_sources(self) -> int:
+        """Number of source domains."""
+        return len(self.domains) - max(1, len(self.targets))
+
+    def target(self, name: str) -> Domain:
+        """The target domain called `name`, as `domain` finds it; a ValueError lists those that may be targets."""
+        chosen = self.domain(name)
+        if self.targets and chosen.name not in self.targets:
+            raise ValueError(f"want a target domain of {self.name}: {', '.join(self.targets)}; got {name!r}")
+        return chosen
+
+    def sources(self, target: str) -> tuple[Domain, ...]:
+        """The source domains of this target domain, in the dataset's order."""
+        return tuple(domain for domain in self.domains if domain.name not in (target, *self.targets))
 
     @property
     def image_size(self) -> int:

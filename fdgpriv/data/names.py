@@ -7,6 +7,7 @@ from fdgpriv.utils.suggestions import did_you_mean
 DOMAINS: Mapping[str, tuple[str, ...]] = {
     "digits": ("scan", "blend", "type", "outline"),
     "folder": (),  # given by the user's folder
+    "iwildcam": (),  # locations of its table
     "pacs": ("art_painting", "cartoon", "photo", "sketch"),
     "office_home": ("art", "clipart", "product", "real_world"),
     "vlcs": ("caltech", "labelme", "pascal", "sun"),
@@ -22,6 +23,7 @@ DEFAULT_TARGETS: Mapping[str, str] = {  # of `folder` the last one
     "digits_dg": "syn",
     "domainnet": "sketch",
     "camelyon17": "hospital_2",
+    "iwildcam": "test",
 }
 ABOUT: Mapping[str, str] = {
     "digits": "Real handwritten digits (the 1,797 UCI scans that scikit-learn carries) and rendered type as four domains of "
@@ -39,10 +41,21 @@ ABOUT: Mapping[str, str] = {
     "paintings, quick drawings, photographs and sketches.",
     "camelyon17": "Camelyon17-WILDS (Bandi et al., 2018; Koh et al., ICML 2021): 455,954 patches of lymph node sections from "
     "five hospitals, numbered from 0; whether the middle has tumour.",
+    "iwildcam": "iWildCam2020-WILDS (Beery et al., 2020; Koh et al., ICML 2021): 203,029 photographs of 323 camera traps, of "
+    "182 species or none; the locations of the official split `train` are source domains, its `test` and `val` of other "
+    "locations are targets.",
 }
-LAYOUT = "ROOT/<domain>/<class>/*.jpg"  # of all folder datasets but one
-LAYOUTS: Mapping[str, str] = {"camelyon17": "ROOT/metadata.csv and ROOT/patches/patient_*/patch_patient_*.png"}
+LAYOUT = "ROOT/<domain>/<class>/*.jpg"  # of all folder datasets but those in `LAYOUTS`
+LAYOUTS: Mapping[str, str] = {
+    "camelyon17": "ROOT/metadata.csv and ROOT/patches/patient_*/patch_patient_*.png",
+    "iwildcam": "ROOT/metadata.csv, ROOT/categories.csv and ROOT/train/*.jpg",
+}
+FOUND_DOMAINS: Mapping[str, str] = {
+    "folder": "the folders of the root",
+    "iwildcam": "location_000 and so on, as the table has them; only test and val are targets",
+}
 DEFAULT_SIZE = 32  # pixels
+LEAST_IMAGES = 20  # of a domain: some are held out, and some are public
 SIZES = range(8, 1025)  # pixels
 
 
@@ -58,7 +71,7 @@ def check_dataset(name: str) -> None:
 
 
 def check_domain(dataset: str, domain: str) -> None:
-    """Raises ValueError, with the known names, if this dataset has no such domain; `folder` accepts all."""
+    """Raises ValueError, with the known names, if this dataset has no such domain; those in `FOUND_DOMAINS` accept all."""
     if DOMAINS[dataset] and domain not in DOMAINS[dataset]:
         known = DOMAINS[dataset]
         raise ValueError(f"want a domain of {', '.join(known)}; got {domain!r}{did_you_mean(domain, known)}")

@@ -50,7 +50,7 @@ def repeats(domains: Sequence[Domain], classes: Sequence[str], files: Sequence[S
 def target_among_sources(dataset: Dataset, target: str) -> str | None:
     """How many images of the target domain are also images of source domains, in a sentence; None if none is."""
     held_out = dataset.domain(target)
-    sources = [domain for domain in dataset.domains if domain is not held_out]
+    sources = dataset.sources(held_out.name)
     shared = {domain.name: len(set(held_out.digests) & set(domain.digests)) for domain in sources}
     if not any(shared.values()):
         return None

@@ -110,7 +110,7 @@ def populate(
     enough: int = ENOUGH,
     held_out: float = SHARE,
 ) -> Population:
-    """Partitions every domain of `dataset` but `target`.
+    """Partitions the source domains of `dataset`, by default all but `target`.
 
     Args:
         dataset: The dataset.
@@ -127,11 +127,11 @@ def populate(
     Raises:
         ValueError: The target, the partition, the number of clients or of auxiliary images is invalid.
     """
-    unseen = dataset.domain(target)
+    unseen = dataset.target(target)
     if clients < 1:
         raise ValueError(f"want at least 1 client, got {clients}")
     rng = generator(seed, 1)
-    sources = [domain for domain in dataset.domains if domain.name != target]
+    sources = dataset.sources(target)
     public, private = [], []
     for domain in sources:
         order = torch.randperm(len(domain), generator=rng)
