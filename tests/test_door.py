@@ -46,7 +46,7 @@ for line in json.load(sys.stdin):
 LINES = {
     "": (0, "fdgpriv selftest"),
     "--help": (0, "fdgpriv audit"),
-    "launch": (2, "want a command of audit, compare, leaderboard, selftest; got 'launch'\n"),
+    "launch": (2, "want a command of audit, compare, leaderboard, verify, selftest; got 'launch'\n"),
     "audit --help": (0, "examples:"),
     "--version": (0, f"fdgpriv {__version__}"),
     "adit": (2, "did you mean 'audit'?"),
