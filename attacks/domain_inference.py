@@ -16,6 +16,7 @@ from fdgpriv.artifacts.parameters import (
     ModelUpdate,
     RepresentationTranslator,
 )
+from fdgpriv.artifacts.prototypes import ClassPrototypes
 from fdgpriv.artifacts.statistics import ClientEmbedding, LabelMarginal, ValidationMetrics
 from fdgpriv.artifacts.style import AmplitudeSpectrum, StyleStatistics
 from fdgpriv.attack import Attack
@@ -55,6 +56,7 @@ class DomainInference(Attack):
         AmplitudeSpectrum,
         LabelMarginal,
         ValidationMetrics,
+        ClassPrototypes,
     )
     task = DomainLabel()
     threats = ("server",)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.parameters import BatchNormStatistics, ClassifierHead, ImportanceWeights, ModelState, ModelUpdate
+from fdgpriv.artifacts.prototypes import ClassPrototypes
 from fdgpriv.artifacts.statistics import ClientEmbedding, LabelMarginal
 from fdgpriv.artifacts.style import AmplitudeSpectrum, StyleStatistics
 from fdgpriv.attack import FEW_GROUP_SIZES, Attack, GroupSizes
@@ -51,6 +52,7 @@ class LabelHistogram(Attack):
         BatchNormStatistics,
         LabelMarginal,
         AmplitudeSpectrum,
+        ClassPrototypes,
     )
     task = LabelShares()
     threats = ("server", "client", "third_party")

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.parameters import BatchNormStatistics, ImportanceWeights, ModelState, ModelUpdate
+from fdgpriv.artifacts.prototypes import ClassPrototypes
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.simulation.artifact_series import ArtifactSeries
@@ -44,7 +45,7 @@ class Linkage(Attack):
         rounds: Earlier rounds that are read, at most: the latest.
     """
 
-    reads = (StyleStatistics, ModelState, ModelUpdate, ImportanceWeights, BatchNormStatistics)
+    reads = (StyleStatistics, ModelState, ModelUpdate, ImportanceWeights, BatchNormStatistics, ClassPrototypes)
     task = LinkedClient()
     threats = ("server",)
     group_sizes = (None,)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.disclosure import Disclosure
@@ -70,6 +70,12 @@ class Method(Role):
     def model_of(self, model: nn.Module, client: str) -> nn.Module:
         """The final model of `client`, given the server's result; by default the global model."""
         return model
+
+    def adapted_logits(self, model: nn.Module, images: Tensor) -> Tensor | None:
+        """Logits (N, K) of the unlabelled `images` (N, 3, H, W) of one domain, to which the final global model adapts at test
+        time; None where the method has no such adaptation. For the evaluator; nothing of it is shared.
+        """
+        return None
 
     def check(self, model: nn.Module) -> None:
         """Raises ValueError if a setting does not fit the model."""

@@ -38,7 +38,7 @@ from fdgpriv.registry import Role, registered
 from fdgpriv.results.round_log import RoundLog, round_log
 from fdgpriv.results.rounds import RoundEvaluation, accuracies, figures
 from fdgpriv.results.selection import chosen
-from fdgpriv.results.utility import personal_utility, utility
+from fdgpriv.results.utility import accuracy, personal_utility, utility
 from fdgpriv.results.utility_finding import PersonalUtility, RoundUtility, Utility
 from fdgpriv.utils.checksum import check_files, digest, read_json, write_json, write_tensors
 from fdgpriv.utils.console import ProgressLog
@@ -198,8 +198,7 @@ def _run(
     trained = Trained(utility=measured, train_s=checkpoints.train_s, wire_s=engine.wire_s, log=diagnostics)
     wire.transcript.save(folder)
     write_tensors(folder / MODEL, {key: t.cpu().contiguous() for key, t in model.state_dict().items()})
-    accuracy = accuracies(measured.personal or measured)
-    progress.done(task, f"{name}: trained in {trained.train_s:.1f} s, {accuracy}")
+    progress.done(task, f"{name}: trained in {trained.train_s:.1f} s, {accuracies(measured.personal or measured)}")
     if training_warning := method.training_warning(trained.log):
         progress.say(f"{name}: {training_warning}")
     return trained
@@ -216,12 +215,15 @@ def _utility(prepared: PreparedCell, model: nn.Module, observer: RoundEvaluation
     if method.personal:
         names = list(population.clients)
         personal = personal_utility(lambda name: method.model_of(model, name), names, population)
+    adapted = method.adapted_logits(model, population.target.pixels) if len(population.target.labels) else None
     evaluated = observer.evaluated
     if method.rounds not in evaluated:  # the final model was not sent to clients
         evaluated[method.rounds] = personal or final
         log.write(method.rounds, figures(evaluated[method.rounds]))
     rounds = tuple(round_utility(round, evaluation) for round, evaluation in sorted(evaluated.items()))
-    return final.model_copy(update={"rounds": rounds, "personal": personal, **chosen(evaluated)})
+    adapted_accuracy = None if adapted is None else accuracy(adapted, population.target.labels)
+    extra = {"rounds": rounds, "personal": personal, "adapted_accuracy": adapted_accuracy}
+    return final.model_copy(update={**extra, **chosen(evaluated)})
 
 
 def _engine(config: AuditConfig, dataset: Dataset, cell: Cell, workers: int) -> Engine:

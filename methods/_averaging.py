@@ -1,6 +1,6 @@
 """Rounds of federated averaging, with optional selection of the best model by validation accuracy."""
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
@@ -66,6 +66,7 @@ class FederatedAveraging(WeightedSGD):
             answers = yield Request("fit", messages, reduce, number=round, evaluated=evaluated, wanted=wanted)
             best.update(evaluated or state, answers)
             aggregation.merge(model, answers, round)
+            yield from aggregation.further(clients, round)
         if self.selection == "validation":
             state = shared_state(model, SERVER, self.rounds, self)
             clients = federation.sample(self.participants, rng)
@@ -121,6 +122,10 @@ class Aggregation(Resumable):
     def merge(self, model: nn.Module, answers: Answers, round: int) -> None:
         """Updates the global model by the answers of a round."""
         load_average(model, list(model_state(answers).values()), self.method.weights_in(answers))
+
+    def further(self, clients: Sequence[str], round: int) -> Generator[Request, Answers, None]:
+        """Further requests of a round to its clients, once their models are merged; here none."""
+        yield from ()
 
 
 def received(message: Message) -> ModelState:

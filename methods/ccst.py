@@ -25,6 +25,7 @@ from ._ccst_bank import Bank
 from ._codec import LEAST_SIDE, STRIDE, Codec, EncodedStyles, codec_on
 from ._federation import Schedule
 from ._style_transfer import AmplitudeStyle, FeatureStyle, Style
+from ._tent import batchnorm_layers, tent_logits
 from ._weights import Weights
 
 _FROM_SCRATCH = {"momentum": 0.9, "weight_decay": 5e-4, "keep_original": True, "local_epochs": 1}
@@ -62,6 +63,7 @@ class CCST(FederatedAveraging):
         split: Split off held-out images ``before`` style transfer (section 4.2 splits each client's images, and Algorithm 1
             redraws the training set), or ``after``, as in the released code: then copies of one image may be in training
             and validation. The ledger counts training images only.
+        tent: Evaluate the final model also adapted to the target's images by Tent, in batches of at least `batch_size`.
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -93,6 +95,7 @@ class CCST(FederatedAveraging):
     codec_weights: Path | None = None
     side: PositiveInt | None = None
     split: Literal["before", "after"] = "before"
+    tent: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -130,6 +133,13 @@ class CCST(FederatedAveraging):
 
     def check(self, model: nn.Module) -> None:
         self.styles(torch.device("cpu"))  # raises if the codec's weights are missing
+        if self.tent and not batchnorm_layers(model):
+            raise ValueError(
+                "ccst.tent: want a network with BatchNorm, whose scales and shifts Tent trains, got one without"
+            )
+
+    def adapted_logits(self, model: nn.Module, images: Tensor) -> Tensor | None:
+        return tent_logits(model, images, self.batch_size) if self.tent and len(images) > 1 else None
 
     def styles(self, device: torch.device) -> Style:
         """The style representation."""

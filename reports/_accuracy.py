@@ -129,6 +129,8 @@ def accuracy_of_runs(runs: Sequence[Run]) -> tuple[Section, ...]:
                 continue
             shares = f"source {share(utility.source_accuracy)}, target {share(utility.target_accuracy)}"
             lines.append(f"{training}: {shares}, calibration error {measured(utility.calibration_error)}")
+            if utility.adapted_accuracy is not None:
+                lines.append(f"{training}, adapted at test time: target {share(utility.adapted_accuracy)}")
             if personal := utility.personal:
                 shares = f"source {share(personal.source_accuracy)}, target {share(personal.target_accuracy)}"
                 models = f"mean of {len(personal.clients)} models"

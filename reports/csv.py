@@ -87,6 +87,8 @@ def _utility_rows(utility: Utility) -> Iterator[FlatRow]:
     accuracies = ("source_accuracy", "target_accuracy")
     for name in (*accuracies, "calibration_error"):
         yield {"metric": name, "source": "utility", **_figure(getattr(utility, name))}
+    if utility.adapted_accuracy is not None:
+        yield {"metric": "adapted_accuracy", "source": "utility", **_figure(utility.adapted_accuracy)}
     for name in accuracies if utility.personal else ():
         figure = _figure(getattr(utility.personal, name))
         yield {"metric": name, "source": "utility of each client's own model", **figure}

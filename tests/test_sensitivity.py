@@ -24,6 +24,7 @@ from fdgpriv.artifacts.parameters import (
     ModelState,
     ModelUpdate,
 )
+from fdgpriv.artifacts.prototypes import ClassPrototypes
 from fdgpriv.artifacts.statistics import ClientEmbedding, LabelMarginal, SampleCount, ValidationMetrics
 from fdgpriv.artifacts.style import AmplitudeSpectrum, StyleDraft
 from fdgpriv.defense import Defense, defended
@@ -77,6 +78,7 @@ def made(kind: str, seed: int = 0, scale: float = 1.0) -> Artifact:
         ),
         "importance_weights": lambda: ImportanceWeights(**OWNER, state=parameters),
         "client_embedding": lambda: ClientEmbedding(**OWNER, vector=scale * torch.randn(3, generator=rng)),
+        "class_prototypes": lambda: ClassPrototypes(**OWNER, features=scale * torch.randn(4, 3, generator=rng)),
         "label_marginal": lambda: LabelMarginal(**OWNER, share=torch.rand(4, generator=rng).softmax(0)),
         "validation_metrics": lambda: ValidationMetrics(**OWNER, accuracy=torch.rand((), generator=rng)),
         "model_state": lambda: ModelState(**OWNER, state=state),

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.moments import Moments, StyleRule, styles_of
 from fdgpriv.artifacts.parameters import ClassifierHead, RepresentationTranslator
+from fdgpriv.artifacts.prototypes import ClassPrototypes, ClusterPrototypes
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.federation import Federation
@@ -24,6 +25,7 @@ from fdgpriv.models.cpu_io import device_of
 _COMPUTED_FROM = {  # kinds that only the server sends, by the kind of the clients' artifacts that it computes them from
     InterpolationStyle.kind: StyleStatistics.kind,
     RepresentationTranslator.kind: ClassifierHead.kind,
+    ClusterPrototypes.kind: ClassPrototypes.kind,
 }
 
 

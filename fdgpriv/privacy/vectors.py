@@ -25,6 +25,7 @@ from fdgpriv.artifacts.parameters import (
     ModelUpdate,
     TensorState,
 )
+from fdgpriv.artifacts.prototypes import ClassPrototypes
 from fdgpriv.artifacts.statistics import ClientEmbedding, LabelMarginal, ValidationMetrics
 from fdgpriv.artifacts.style import AmplitudeSpectrum, StyleDraft, StyleStatistics
 from fdgpriv.defense import SharedContent
@@ -210,6 +211,15 @@ def _embedding_from(vector: Tensor, embedding: ClientEmbedding, frame: VectorCon
     return replace(embedding, vector=vector)
 
 
+def _prototypes_to(prototypes: ClassPrototypes, frame: VectorContext) -> Tensor:
+    """All classes, zeros for those that the client does not have, so that noise hides which these are."""
+    return prototypes.features.flatten()
+
+
+def _prototypes_from(vector: Tensor, prototypes: ClassPrototypes, frame: VectorContext) -> ClassPrototypes:
+    return replace(prototypes, features=vector.view_as(prototypes.features))
+
+
 def _shares_to(shares: LabelMarginal, frame: VectorContext) -> Tensor:
     return shares.share
 
@@ -289,6 +299,7 @@ KINDS: Mapping[str, VectorKind] = {
         VectorKind(BatchNormStatistics, _state_to, _state_from, (1024.0, 64.0)),
         VectorKind(ImportanceWeights, _state_to, _state_from, (4096.0, 32.0)),
         VectorKind(ClientEmbedding, _embedding_to, _embedding_from, (8.0, 8.0)),
+        VectorKind(ClassPrototypes, _prototypes_to, _prototypes_from, (256.0, 16.0)),
         VectorKind(LabelMarginal, _shares_to, _shares_from, (1.0, 1.0), (2.0, math.sqrt(2))),
         VectorKind(ValidationMetrics, _accuracy_to, _accuracy_from, (1.0, 1.0), (1.0, 1.0)),
         VectorKind(ModelState, _state_to, _state_from, (256.0, 4.0)),

@@ -84,6 +84,8 @@ class Utility(Entry):
         last_five: The mean over the last five of `rounds`, or over all if there are fewer.
         personal: Of the clients' personal models, if the method has any. Then `rounds` and the rules are also about these;
             the rest is about the common model.
+        adapted_accuracy: Target accuracy of the common model adapted to the target's unlabelled images, where the method
+            adapts at test time; null otherwise.
         chance: Target accuracy of always naming the class that the target domain has most of; null in files of versions that
             did not compute it.
     """
@@ -97,3 +99,4 @@ class Utility(Entry):
     selected_round: ChosenUtility | None = None
     last_five: ChosenUtility | None = None
     personal: PersonalUtility | None = None
+    adapted_accuracy: Share | None = None

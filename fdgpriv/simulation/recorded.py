@@ -13,6 +13,7 @@ from fdgpriv.simulation.head import head_series
 from fdgpriv.simulation.honest_mean import honest_mean_series
 from fdgpriv.simulation.importance import importance_series
 from fdgpriv.simulation.label_marginal import marginal_series
+from fdgpriv.simulation.prototypes import prototype_series
 from fdgpriv.simulation.recorded_run import RecordedRun
 from fdgpriv.simulation.sample_count import count_series
 from fdgpriv.simulation.shared_model import shared_model_series
@@ -39,6 +40,7 @@ def recorded_series(run: RecordedRun) -> Mapping[str, ArtifactSeries[Simulator]]
         marginal_series(run),
         embedding_series(run),
         head_series(run),
+        prototype_series(run),
         translator_series(run),
         statistics_series(run),
         validation_series(run),

@@ -1,0 +1,132 @@
+"""FPL: prototypes, clusters and losses against plain loops, what crosses the wire, and what its presence tells."""
+
+import math
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import pytest
+import torch
+from factories import crossed, equal, federation, held, network, refused, run, seeded, small
+from torch import Tensor
+
+from fdgpriv.artifacts.artifact import SERVER
+from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.artifacts.prototypes import ClassPrototypes, ClusterPrototypes
+from fdgpriv.defense import Defense, defended
+from fdgpriv.federation.transcript import Transcript
+
+fpl = partial(small, "fpl")
+part: Any = import_module("fdgpriv.methods._prototypes")
+BUILD = network(1, 2)
+
+
+def prototypes(rows: dict[int, list[float]], classes: int = 3, client: str = "client-0") -> ClassPrototypes:
+    features = torch.zeros(classes, len(next(iter(rows.values()))))
+    for label, row in rows.items():
+        features[label] = torch.tensor(row)
+    return ClassPrototypes(client=client, round=0, features=features)
+
+
+def test_a_prototype_is_the_mean_of_its_class() -> None:
+    features, labels = torch.randn(7, 4, generator=seeded(0)), torch.tensor([0, 2, 2, 0, 2, 0, 2])
+    means = part.class_means(features, labels, 4)
+    for label in range(4):
+        rows = [row for row, is_of in zip(features.tolist(), labels.tolist(), strict=True) if is_of == label]
+        plain = [sum(column) / len(rows) for column in zip(*rows, strict=True)] if rows else [0.0] * 4
+        assert means[label].tolist() == pytest.approx(plain, abs=1e-6)
+
+
+def test_clusters_are_finchs_coarsest_of_each_class() -> None:
+    """Two directions of class 0; class 1 is one client's, whose prototype is broadcast as it is; class 2 is nobody's."""
+    shared = [
+        prototypes({0: [math.cos(angle), math.sin(angle)], **({1: [3.0, 4.0]} if i == 2 else {})})
+        for i, angle in enumerate((0.0, 0.04, 1.3, 1.36))
+    ]
+    clusters = part.clustered(shared, 5)
+    assert (clusters.client, clusters.round, clusters.labels.tolist()) == (SERVER, 5, [0, 0, 1])
+    pairs = [(shared[i].features[0] + shared[i + 1].features[0]) / 2 for i in (0, 2)]
+    torch.testing.assert_close(clusters.features, torch.stack([*pairs, torch.tensor([3.0, 4.0])]))
+
+
+def plain_loss(features: Tensor, labels: Tensor, clusters: ClusterPrototypes, temperature: float) -> float:
+    losses = []
+    for row, label in zip(features.tolist(), labels.tolist(), strict=True):
+        terms, positive, own = 0.0, 0.0, []
+        for center, of_class in zip(clusters.features.tolist(), clusters.labels.tolist(), strict=True):
+            dot = sum(a * b for a, b in zip(row, center, strict=True))
+            term = math.exp(dot / math.hypot(*row) / math.hypot(*center) / temperature)
+            terms += term
+            if of_class == label:
+                positive += term
+                own.append(center)
+        if own:
+            mean = [sum(column) / len(own) for column in zip(*own, strict=True)]
+            distance = sum((a - b) ** 2 for a, b in zip(row, mean, strict=True)) / len(row)
+            losses.append(-math.log(positive / terms) + distance)
+    return sum(losses) / len(losses) if losses else 0.0
+
+
+@pytest.mark.parametrize("temperature", [0.02, 1.0])
+@pytest.mark.parametrize("classes", [[0, 0, 1, 2], [0, 1], [1]])
+def test_the_loss_by_a_plain_loop(temperature: float, classes: list[int]) -> None:
+    rng = seeded(len(classes))
+    features, labels = torch.randn(6, 5, generator=rng), torch.tensor([0, 1, 2, 2, 0, 0])
+    centers = torch.randn(len(classes), 5, generator=rng)
+    clusters = ClusterPrototypes(client=SERVER, round=0, features=centers, labels=torch.tensor(classes))
+    loss = part.prototype_loss(features, labels, clusters, temperature)
+    assert float(loss) == pytest.approx(plain_loss(features, labels, clusters, temperature), rel=1e-4)
+
+
+def test_no_known_class_has_no_loss() -> None:
+    clusters = ClusterPrototypes(client=SERVER, round=0, features=torch.ones(1, 4), labels=torch.tensor([2]))
+    assert float(part.prototype_loss(torch.ones(3, 4), torch.tensor([0, 1, 1]), clusters, 0.1)) == 0
+
+
+def test_features_of_the_last_epoch_are_shared() -> None:
+    """With a vanishing rate all epochs have the same features, in whatever batches: those of batches of all images."""
+    method, data = fpl(lr=1e-12, batch_size=6, local_epochs=3), held(n=6)
+    client: Any = method.client(federation(), data, seeded(0))
+    client.fit([ModelState.of(client.model, SERVER, 0)])
+    (shared,) = client.prototypes([])
+    features = client.model.train().embedding(data.images).detach()
+    torch.testing.assert_close(shared.features, part.class_means(features, data.labels, 3), rtol=1e-4, atol=1e-5)
+
+
+def test_absent_classes_are_not_sent() -> None:
+    shared = prototypes({0: [1.0, 2.0], 2: [0.0, 1.0]})
+    assert (shared.present.tolist(), shared.nbytes) == ([True, False, True], 2 * 2 * 4)
+    with pytest.raises(ValueError, match=r"want features \(K, D\) float32"):
+        ClassPrototypes(client="a", round=0, features=torch.zeros(3))
+
+
+@pytest.fixture(scope="module")
+def transcript() -> Transcript:
+    return run(fpl(), 5, 4, 3, build=BUILD, labels=(0, 0, 1, 1, 0)).transcript
+
+
+def test_what_crosses_in_each_round(transcript: Transcript) -> None:
+    sent = [(r.verb, r.kind, r.sender == SERVER, r.round) for r in transcript.records]
+    assert sent.count(("prototypes", "class_prototypes", False, 0)) == 3
+    assert sent.count(("prototypes", "class_prototypes", False, 1)) == 3
+    assert sent.count(("fit", "cluster_prototypes", True, 0)) == 3  # of round 0, with the model of round 1
+    assert not any(kind == "cluster_prototypes" and number == 1 for _, kind, _, number in sent)
+    uploads = [r for r in transcript.records if r.kind == "class_prototypes"]
+    assert {r.nbytes for r in uploads} == {2 * 4 * 4}  # two classes of four channels: nobody has the third
+    assert {(r.clients, r.samples) for r in transcript.records if r.kind == "cluster_prototypes"} == {(3, 12)}
+
+
+def test_the_server_clusters_what_it_received(transcript: Transcript) -> None:
+    first = [shared for shared in crossed(transcript, ClassPrototypes) if shared.round == 0]
+    sent = crossed(transcript, ClusterPrototypes)
+    assert all(equal(clusters.tensors(), part.clustered(first, 0).tensors()) for clusters in sent)
+
+
+def test_noise_hides_which_classes_are_there() -> None:
+    sharing = fpl().disclosure()
+    noise = Defense.parse("gaussian:epsilon=4,delta=1e-5").bound_to(sharing)
+    noised = noise.shared(prototypes({1: [1.0, 2.0]}), seeded(0))
+    assert isinstance(noised, ClassPrototypes)
+    assert bool(noised.present.all())
+    with refused("dpsgd.* fpl.*mean features of its mini-batches"):
+        defended(fpl(), "dpsgd:epsilon=8")
