@@ -299,7 +299,7 @@ KINDS: Mapping[str, VectorKind] = {
         VectorKind(BatchNormStatistics, _state_to, _state_from, (1024.0, 64.0)),
         VectorKind(ImportanceWeights, _state_to, _state_from, (4096.0, 32.0)),
         VectorKind(ClientEmbedding, _embedding_to, _embedding_from, (8.0, 8.0)),
-        VectorKind(ClassPrototypes, _prototypes_to, _prototypes_from, (256.0, 16.0)),
+        VectorKind(ClassPrototypes, _prototypes_to, _prototypes_from, (512.0, 16.0)),
         VectorKind(LabelMarginal, _shares_to, _shares_from, (1.0, 1.0), (2.0, math.sqrt(2))),
         VectorKind(ValidationMetrics, _accuracy_to, _accuracy_from, (1.0, 1.0), (1.0, 1.0)),
         VectorKind(ModelState, _state_to, _state_from, (256.0, 4.0)),
