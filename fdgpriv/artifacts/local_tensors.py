@@ -4,7 +4,7 @@ from torch import nn
 
 
 class LocalModule(nn.Module):
-    """A module of which each client trains its own; its tensors are never shared."""
+    """A module of which each client trains its own; its tensors may be missing in what is shared."""
 
 
 def tensors_of(model: nn.Module, kinds: type[nn.Module] | tuple[type[nn.Module], ...]) -> frozenset[str]:

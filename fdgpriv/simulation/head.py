@@ -71,8 +71,9 @@ def _head(named: Mapping[str, Tensor], received_model: ModelState) -> dict[str, 
 
 
 def head_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
-    """The heads that clients shared, where the models they started from are recorded."""
-    shared = {r.origin: (r.verb, a) for r, a in run.transcript.of_kind(ClassifierHead.kind) if a is not None}
+    """The heads that clients shared by themselves, where the models they started from are recorded."""
+    heads = run.transcript.of_kind(ClassifierHead.kind)
+    shared = {r.origin: (r.verb, a) for r, a in heads if a is not None and r.receiver == SERVER}
     if not shared or not run.first_models:
         return None
     verb = next(verb for verb, _ in shared.values())

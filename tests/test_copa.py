@@ -1,0 +1,107 @@
+"""COPA: an extractor that is averaged, heads that are not, the ensemble's predictions and the loss by hand."""
+
+import math
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from conftest import Fitted
+from factories import federation, fitted_once, held, network, run, seeded, small
+from torch import Tensor
+
+from fdgpriv.artifacts.artifact import SERVER
+from fdgpriv.artifacts.parameters import ClassifierHead, ModelState
+from fdgpriv.data.dataset import Dataset
+from fdgpriv.federation.transcript import Transcript
+
+copa = partial(small, "copa")
+SIZES = (5, 4, 3)
+
+
+@pytest.fixture(scope="module")
+def transcript() -> Transcript:
+    return run(copa(), *SIZES, build=network(1, 2)).transcript
+
+
+def state(transcript: Transcript, sender: str, number: int) -> dict[str, Tensor]:
+    (found,) = {
+        id(model): model
+        for record, model in transcript.of_kind(ModelState.kind)
+        if (record.sender, record.round) == (sender, number) and model is not None
+    }.values()
+    return dict(found.tensors())
+
+
+def test_extractors_are_averaged_and_sent_alone(transcript: Transcript) -> None:
+    trained = [state(transcript, f"client-{i}", 0) for i in range(3)]
+    sent = state(transcript, SERVER, 1)
+    assert set(trained[0]) - set(sent) == {"head.weight", "head.bias"}
+    assert not any(name.startswith("ensemble") for name in trained[0])
+    for name, tensor in sent.items():
+        if tensor.is_floating_point():
+            plain = sum(n * t[name].double() for n, t in zip(SIZES, trained, strict=True)) / sum(SIZES)
+            torch.testing.assert_close(tensor.double(), plain, atol=1e-6, rtol=1e-5)
+
+
+def test_each_head_goes_to_every_other_client(transcript: Transcript) -> None:
+    relayed = [
+        (record.receiver, record.origin, artifact)
+        for record, artifact in transcript.of_kind(ClassifierHead.kind)
+        if artifact is not None
+    ]
+    names = [f"client-{i}" for i in range(3)]
+    assert sorted((r, o) for r, o, _ in relayed) == [(r, o) for r in names for o in names if r != o]
+    for _, origin, head in relayed:
+        own = state(transcript, origin, 0)
+        assert all(torch.equal(tensor, own[f"head.{name}"]) for name, tensor in head.tensors().items())
+
+
+def test_predictions_are_mean_probabilities() -> None:
+    ran = run(copa(), *SIZES, build=network(1, 2))
+    model: Any = ran.model.eval()
+    heads = [state(ran.transcript, f"client-{i}", 1) for i in range(3)]
+    images = held(n=4).images
+    features = model.embedding(images).detach()
+    for row, logits in zip(features, model(images).detach(), strict=True):
+        plain = [0.0] * 3
+        for head in heads:
+            scores = [math.exp(float(head["head.weight"][k] @ row + head["head.bias"][k])) for k in range(3)]
+            plain = [p + s / sum(scores) / 3 for p, s in zip(plain, scores, strict=True)]
+        assert logits.exp().tolist() == pytest.approx(plain, abs=1e-5)
+
+
+def test_all_heads_begin_alike() -> None:
+    clients = [copa().client(federation(), held(f"client-{i}"), seeded(i)) for i in range(3)]
+    assert all(torch.equal(client.model.head.weight, clients[0].model.head.weight) for client in clients)
+    method = copa()
+    assert torch.equal(method.model(federation(), seeded(9)).head.weight, clients[0].model.head.weight)
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.5])
+def test_the_loss_by_hand(weight: float) -> None:
+    client = copa(heads_weight=weight).client(federation(), held(), seeded(0))
+    rng = seeded(4)
+    client.others = [(torch.randn(3, 4, generator=rng), torch.randn(3, generator=rng)) for _ in range(2)]
+    batch: Any = type("Batch", (), {"images": held().images, "labels": held().labels})
+    features = client.model.embedding(batch.images).detach()
+    own = (client.model.head.weight.detach(), client.model.head.bias.detach())
+    losses = []
+    for matrix, bias in (own, *client.others):
+        rows = (features @ matrix.T + bias).tolist()
+        of_head = [
+            math.log(sum(math.exp(s) for s in row)) - row[k] for row, k in zip(rows, batch.labels.tolist(), strict=True)
+        ]
+        losses.append(sum(of_head) / len(of_head))
+    expected = losses[0] + weight * (losses[1] + losses[2]) / 2
+    assert float(client.loss(batch)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_server_knows_where_heads_began(tiny: Dataset) -> None:
+    fitted: Fitted = fitted_once(tiny, clients=6, method="copa", settings={"rounds": "2"})
+    series = fitted.evaluator().series(ModelState.kind)
+    assert "global_model" not in fitted.evaluator().artifact_series
+    for name in series.wire:
+        began, number = series.received_model[name], series.number
+        before = state(fitted.transcript, name, number - 1)
+        assert torch.equal(began.state["head.weight"], before["head.weight"])
