@@ -89,7 +89,7 @@ def run_audit(
         defenses: One or several; one run each.
         seeds: One or several; one run each.
         dataset: A name of ``fdgpriv audit --help``; all but ``digits`` need `data_root`.
-        data_root: The folder of the dataset.
+        data_root: The folder of the dataset; of ``folder`` also a table in CSV.
         image_size: Side of a folder dataset's images, in pixels.
         images: At most so many images of each domain train and are attacked; the others serve attacks.
         auxiliary: Number of images of each domain that adversaries hold.
@@ -97,7 +97,7 @@ def run_audit(
         targets: Unseen domains, one run each, or ``"all"``; empty for the dataset's default.
         preset: ``"quick"``, ``"default"``, ``"thorough"`` or ``"paper"``.
         clients: Number of clients.
-        partition: ``"single"``, ``"dirichlet:A"``, ``"heterogeneity:L"`` or ``"domains:D"``.
+        partition: ``"single"``, ``"dirichlet:A"``, ``"heterogeneity:L"``, ``"domains:D"``, or ``"given"`` by the data.
         held_out: Share in (0, 1) of each client's images that is held out for validation.
         settings: Fields of every method, by name.
         threats: Roles of adversaries; empty for all.

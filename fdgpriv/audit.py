@@ -59,13 +59,19 @@ def parser() -> Parser:
     g = p.add_argument_group("training")
     g.add_argument("--method", nargs="+", dest="methods", metavar="SPEC", help="name or name:field=value,...; all")
     g.add_argument("--dataset", metavar="NAME", help=f"{', '.join(data.names())}; the first is built in")
-    g.add_argument("--data-root", type=Path, metavar="DIR", help="folder of a folder dataset")
+    g.add_argument(
+        "--data-root", type=Path, metavar="DIR", help="folder of a folder dataset; of folder also a table .csv"
+    )
     g.add_argument("--image-size", type=int, metavar="PX", help="side of a folder dataset's images")
     g.add_argument("--images", type=int, metavar="N", help="at most N images of each domain; 200 with --preset quick")
     g.add_argument("--target", nargs="+", dest="targets", metavar="DOMAIN", help="target domains, or all")
     g.add_argument("--preset", metavar="NAME", help=", ".join(PRESETS))
     g.add_argument("--clients", type=int, metavar="N", help="30 by default, that of each paper with --preset paper")
-    g.add_argument("--partition", metavar="KIND", help="single (the default), dirichlet:A, heterogeneity:L, domains:D")
+    g.add_argument(
+        "--partition",
+        metavar="KIND",
+        help="single (the default), dirichlet:A, heterogeneity:L, domains:D, given (by your data)",
+    )
     g.add_argument("--held-out", type=float, metavar="SHARE", help="of each client's images, for validation (0.1)")
     g.add_argument(
         "--set",

@@ -21,7 +21,7 @@ from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.held_out import SHARE
 from fdgpriv.federation.partition import Population, populate
 from fdgpriv.federation.reserve import ENOUGH, FEW
-from fdgpriv.federation.setup import Federated, Setup
+from fdgpriv.federation.setup import GIVEN, Federated, Setup
 from fdgpriv.method import Method
 from fdgpriv.metrics.networks import SHIPPED, MetricNetworks
 from fdgpriv.models.adain_vgg import has_adain_vgg
@@ -199,6 +199,7 @@ class AuditConfig(Options):
             self.dataset,
             root=self.data_root,
             image_size=None if self.dataset == "digits" else size,
+            divided=self.partition == GIVEN,
             progress=None if log is None else log.counter("decoding images"),
             say=None if log is None else log.say,
         )
@@ -215,7 +216,26 @@ class AuditConfig(Options):
             dataset = dataset.few(IMAGES[self.preset])
             if self.auxiliary is None and self.units_per_domain is None:
                 dataset = replace(dataset, whole=None)  # what is left out would take time
-        return dataset, replace(self, targets=targets)
+        return dataset, replace(self, targets=targets, clients=self._clients_given(dataset, targets))
+
+    def _clients_given(self, dataset: Dataset, targets: Sequence[str]) -> int | None:
+        """The number of clients: of a divided dataset that of its source domains, else as asked for.
+
+        Raises:
+            ValueError: Another number is asked for, or it depends on the target.
+        """
+        if self.partition != GIVEN:
+            return self.clients
+        numbers = {target: len(dataset.clients_of(dataset.sources(target))) for target in targets}
+        if len(set(numbers.values())) > 1:
+            counts = ", ".join(f"{target} {number}" for target, number in numbers.items())
+            raise ValueError(
+                f"--target: want targets that leave equally many clients, got {counts}; audit them one at a time"
+            )
+        number = next(iter(numbers.values()))
+        if self.clients not in (None, number):
+            raise ValueError(f"--clients: want the {number} clients of the data, or no number; got {self.clients}")
+        return number
 
     def _image_size(self) -> int:
         """The image side common to all methods; ValueError if their papers differ."""

@@ -24,7 +24,8 @@ SEED = st.integers(0, 2**31)
 
 
 def dealt(spec: str, sizes: list[int], clients: int, seed: int) -> Assignment:
-    return partitioner(spec)(sizes, clients, seeded(seed))
+    domains = [Domain(f"d{d}", torch.zeros(size, 3, 1, 1), torch.zeros(size).long()) for d, size in enumerate(sizes)]
+    return partitioner(spec)(domains, clients, seeded(seed))
 
 
 def counts(assignment: Assignment) -> np.ndarray:

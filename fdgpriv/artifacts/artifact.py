@@ -21,6 +21,8 @@ PEER = "peer"  # pseudonym of another client whose artifact the server relays; a
 # exact in double precision.
 MAX_COUNT = 2**31
 
+MOST_CHARACTERS = 200  # of a client's name
+
 LEVELS = ("image", "cluster", "client", "group")
 
 
@@ -135,3 +137,11 @@ def _types(kind: type[Any]) -> dict[str, Any]:
 
 
 Message = list[Artifact]
+
+
+def check_client_name(client: object, what: str) -> None:
+    """Raises ValueError, which begins with `what`, if this cannot be the name of a client."""
+    if not isinstance(client, str) or not 0 < len(client) <= MOST_CHARACTERS or not client.isprintable():
+        raise ValueError(f"{what}: want a client's name of 1 to {MOST_CHARACTERS} printable characters, got {client!r}")
+    if client in (SERVER, PEER):
+        raise ValueError(f"{what}: want a client's name other than {SERVER} and {PEER}, got {client!r}")

@@ -10,7 +10,8 @@ from fdgpriv import data
 from fdgpriv.cli.catalogue import check, check_settings, fields
 from fdgpriv.cli.command_line import BadUsage, once
 from fdgpriv.data.names import LEAST_IMAGES
-from fdgpriv.federation.setup import KEEP, PARTITIONS, Setup, partition_named
+from fdgpriv.data.table import is_table
+from fdgpriv.federation.setup import GIVEN, KEEP, PARTITIONS, Setup, partition_named
 from fdgpriv.models.names import BACKBONES, check_backbone
 from fdgpriv.registry import JOIN, names_in, split
 from fdgpriv.threat import THREATS, threat
@@ -185,8 +186,15 @@ class Options:
                 data.check_domain(self.dataset, target)
         if self.data_root is None and self.dataset != "digits":
             raise BadUsage(f"--data-root: want the folder of {self.dataset}, got none")
-        if self.data_root is not None and not self.data_root.expanduser().is_dir():
-            raise BadUsage(f"--data-root: want the folder of {self.dataset}, got {self.data_root}")
+        if self.data_root is not None:
+            place, own = self.data_root.expanduser(), self.dataset == "folder"
+            if not place.is_dir() and not (own and is_table(place)):
+                table = " or a table .csv" if own else ""
+                raise BadUsage(f"--data-root: want the folder{table} of {self.dataset}, got {self.data_root}")
+        if self.partition == GIVEN and self.dataset != "folder":
+            raise BadUsage(
+                f"--partition: given is read from images of your own, want --dataset folder; got {self.dataset}"
+            )
         if self.weights is not None and not self.weights.exists():
             raise BadUsage(f"--weights: want a folder or a file, got {self.weights}, which does not exist")
 

@@ -20,6 +20,7 @@ def load(
     *,
     root: str | os.PathLike[str] | None = None,
     image_size: int | None = None,
+    divided: bool = False,
     progress: "Progress | None" = None,
     say: "Say | None" = None,
 ) -> "Dataset":
@@ -27,8 +28,9 @@ def load(
 
     Args:
         name: One of `names()`.
-        root: The folder of a folder dataset; None for `digits`, which is built in.
+        root: The folder of a folder dataset, or the table of `folder`; None for `digits`, which is built in.
         image_size: S in pixels; 32 when None. `digits` has no other.
+        divided: Whether the images of `folder` are divided among clients.
         progress: Called with (done, total) after each image that is decoded.
         say: Called with one line if the image cache is of no use.
     """
@@ -49,13 +51,16 @@ def load(
     from fdgpriv.data.camelyon17 import camelyon17
     from fdgpriv.data.dataset import digest
     from fdgpriv.data.folder import folder
+    from fdgpriv.data.given import given, listed
     from fdgpriv.data.iwildcam import iwildcam
+    from fdgpriv.data.table import is_table
 
+    root = Path(root).expanduser()
     loaders = {
-        "folder": folder,
+        "folder": given if divided else listed if is_table(root) else folder,
         "camelyon17": camelyon17,
         "iwildcam": iwildcam,
         **{benchmark.name: benchmark.load for benchmark in BENCHMARKS},
     }
-    dataset = loaders[name](Path(root).expanduser(), size, progress, say)
-    return replace(dataset, sha256=digest(dataset.classes, dataset.domains))
+    dataset = loaders[name](root, size, progress, say)
+    return replace(dataset, sha256=digest(dataset.classes, dataset.domains, dataset.clients))

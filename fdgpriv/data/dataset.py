@@ -23,12 +23,14 @@ class Domain:
         name: The domain, for example ``"sketch"``.
         pixels: The stored images (N, 3, H, W), uint8 in 0 to 255 or float32 in [0, 1].
         labels: (N,) int64 in [0, K).
+        clients: (N,) index into the dataset's clients, where its owner has divided it; else None.
         images: The images as float32 in [0, 1]; in memory from their first use on.
     """
 
     name: str
     pixels: Tensor
     labels: Tensor
+    clients: Tensor | None = None
 
     images = FloatImages("pixels")
 
@@ -37,6 +39,8 @@ class Domain:
             raise ValueError(f"want images (N, 3, H, W), got {tuple(self.pixels.shape)}")
         if self.labels.shape != self.pixels.shape[:1]:
             raise ValueError(f"want one label per image ({len(self.pixels)},), got {tuple(self.labels.shape)}")
+        if self.clients is not None and self.clients.shape != self.labels.shape:
+            raise ValueError(f"want one client per image ({len(self.pixels)},), got {tuple(self.clients.shape)}")
 
     @cached_property
     def digests(self) -> tuple[bytes, ...]:
@@ -48,14 +52,16 @@ class Domain:
 
     def take(self, index: Tensor) -> "Domain":
         """The samples at `index` (M,), in that order."""
-        return Domain(self.name, self.pixels[index], self.labels[index])
+        clients = None if self.clients is None else self.clients[index]
+        return Domain(self.name, self.pixels[index], self.labels[index], clients)
 
     def part(self, start: int, stop: int) -> "Domain":
         """The samples from `start` to `stop`, as views of the same memory."""
-        return Domain(self.name, self.pixels[start:stop], self.labels[start:stop])
+        clients = None if self.clients is None else self.clients[start:stop]
+        return Domain(self.name, self.pixels[start:stop], self.labels[start:stop], clients)
 
     def followed_by(self, other: "Domain") -> "Domain":
-        """These samples and then those of `other`."""
+        """These samples and then those of `other`, without clients."""
         return Domain(self.name, joined([self.pixels, other.pixels]), torch.cat([self.labels, other.labels]))
 
 
@@ -75,6 +81,7 @@ class Dataset:
         whole: The dataset of which `few` made this one.
         sha256: The `digest` of all images as loaded, also where `few` took some of them; None if it was not computed.
         warnings: Faults of the data that its user must know: images that are there twice.
+        clients: The names of the clients among which its owner has divided it; empty if it is not divided.
         targets: The only domains that may be targets, which are never sources; empty if each may be, and the others are
             its sources.
     """
@@ -90,6 +97,7 @@ class Dataset:
     whole: "Dataset | None" = None
     sha256: str | None = None
     warnings: tuple[str, ...] = ()
+    clients: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
 
     @property
@@ -107,6 +115,11 @@ class Dataset:
     def sources(self, target: str) -> tuple[Domain, ...]:
         """The source domains of this target domain, in the dataset's order."""
         return tuple(domain for domain in self.domains if domain.name not in (target, *self.targets))
+
+    def clients_of(self, domains: Sequence[Domain]) -> tuple[str, ...]:
+        """The names of the clients of these domains, in the dataset's order."""
+        numbers = {number for domain in domains if domain.clients is not None for number in domain.clients.tolist()}
+        return tuple(name for number, name in enumerate(self.clients) if number in numbers)
 
     @property
     def image_size(self) -> int:
@@ -128,8 +141,16 @@ class Dataset:
         return by_name[match]
 
     def few(self, count: int) -> "Dataset":
-        """A fixed random subset of at most `count` images of each domain, in the original order."""
+        """A fixed random subset of at most `count` images of each domain, in the original order.
+
+        Raises:
+            ValueError: It has no image of a client.
+        """
         domains = tuple(domain.take(_random_order(domain)[:count].sort().values) for domain in self.domains)
+        if lost := set(self.clients_of(self.domains)) - set(self.clients_of(domains)):
+            raise ValueError(
+                f"want images of each client among {count} of each domain, got none of {min(lost)}; raise --images"
+            )
         about = f"{self.about} Here at most {count} images of each domain."
         return replace(self, domains=domains, about=about, whole=self)
 
@@ -142,17 +163,21 @@ class Dataset:
         return all_images.take(_random_order(all_images)[len(chosen) : len(chosen) + most])
 
 
-def digest(classes: Sequence[str], domains: Sequence[Domain]) -> str:
-    """SHA-256 of the classes and of the domains in order, in hexadecimal.
+def digest(classes: Sequence[str], domains: Sequence[Domain], clients: Sequence[str] = ()) -> str:
+    """SHA-256 of the classes, of the clients if there are any, and of the domains in order, in hexadecimal.
 
-    Hashed are the names of the classes, as JSON; then of each domain its name, shape and type of number, as JSON, its labels as
-    little-endian int64, and its pixels (N, 3, H, W) in this order.
+    Hashed are the names of the classes and of the clients, as JSON; then of each domain its name, shape and type of number, as
+    JSON, its labels and clients as little-endian int64, and its pixels (N, 3, H, W) in this order.
     """
     hashed = hashlib.sha256(json.dumps(list(classes)).encode())
+    if clients:
+        hashed.update(json.dumps(list(clients)).encode())
     for domain in domains:
         pixels = domain.pixels.contiguous().numpy()
         hashed.update(json.dumps([domain.name, list(pixels.shape), str(pixels.dtype)]).encode())
-        hashed.update(domain.labels.contiguous().numpy().astype("<i8").data)
+        for numbers in (domain.labels, domain.clients):
+            if numbers is not None:
+                hashed.update(numbers.contiguous().numpy().astype("<i8").data)
         hashed.update(pixels.data)
     return hashed.hexdigest()
 

@@ -11,7 +11,7 @@ from fdgpriv.data.dataset import Dataset, Domain
 from fdgpriv.data.image_cache import Say
 from fdgpriv.data.images import SUFFIXES, Progress
 from fdgpriv.data.labelled_files import labelled_domains
-from fdgpriv.data.names import ABOUT, LAYOUT
+from fdgpriv.data.names import ABOUT, GIVEN_LAYOUT, LAYOUT
 from fdgpriv.data.unread import CIRCLE, HIDDEN, INSIDE, NO_IMAGE, OUTSIDE, Unread
 from fdgpriv.utils.file_names import check_name, composed
 
@@ -93,6 +93,7 @@ def read_domains(
         if missing := [name for name in classes if name not in folders]:
             raise ValueError(
                 f"want the class {missing[0]} in {places[domain][0]}, as in the other domains; got no such folder"
+                f"{_if_clients(path for paths in folders.values() for path in paths)}"
             )
     files = {
         domain: [
@@ -106,7 +107,7 @@ def read_domains(
 
 def _images_of_class(places: Iterable[Path], unread: Unread) -> list[Path]:
     """The files of one class in its folders; ValueError if one is twice among them, by name and content."""
-    paths = [path for folder in places for path in _images(folder, unread)]
+    paths = [path for folder in places for path in class_images(folder, unread)]
     same_name: Mapping[str, list[Path]] = defaultdict(list)
     for path in paths:
         for other in same_name[path.name]:
@@ -158,18 +159,27 @@ def by_name(paths: Iterable[Path]) -> dict[str, list[Path]]:
     return dict(sorted(named.items()))
 
 
-def _images(place: Path, unread: Unread) -> list[Path]:
+def class_images(place: Path, unread: Unread) -> list[Path]:
     """The image files of one class, sorted by name."""
     inside = entries(place, unread)
     paths = [path for path in inside.files if path.suffix.lower() in SUFFIXES]
     unread.add(INSIDE, inside.folders)
     unread.add(NO_IMAGE, [path for path in inside.files if path.suffix.lower() not in SUFFIXES])
     if not paths:
-        raise ValueError(f"want at least one image ({', '.join(SUFFIXES)}) in {place}, got none")
+        raise ValueError(f"want at least one image ({', '.join(SUFFIXES)}) in {place}, got none{_if_clients([place])}")
     for path in paths:
         if not path.is_file() and path.exists():
             raise ValueError(f"want a readable image in {path}, got: not a regular file")
     return paths
+
+
+def _if_clients(places: Iterable[Path]) -> str:
+    """How to read folders of clients, if these may be some: one holds folders and no images."""
+    for place in places:
+        inside = entries(place, Unread(place))
+        if inside.folders and not any(path.suffix.lower() in SUFFIXES for path in inside.files):
+            return f"; {GIVEN_LAYOUT} is read with --partition given"
+    return ""
 
 
 def not_read(unread: Unread, say: Say | None) -> str:

@@ -46,6 +46,7 @@ ABOUT: Mapping[str, str] = {
     "locations are targets.",
 }
 LAYOUT = "ROOT/<domain>/<class>/*.jpg"  # of all folder datasets but those in `LAYOUTS`
+GIVEN_LAYOUT = "ROOT/<domain>/<client>/<class>/*.jpg"  # of --partition given
 LAYOUTS: Mapping[str, str] = {
     "camelyon17": "ROOT/metadata.csv and ROOT/patches/patient_*/patch_patient_*.png",
     "iwildcam": "ROOT/metadata.csv, ROOT/categories.csv and ROOT/train/*.jpg",

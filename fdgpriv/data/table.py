@@ -12,6 +12,11 @@ _SEPARATORS = (",", ";", "\t")
 _WHOLE = re.compile(r"\s*0*([0-9]{1,9})(?:[.,]0{0,2})?\s*")
 
 
+def is_table(path: Path) -> bool:
+    """Whether this is a file .csv."""
+    return path.suffix.lower() == ".csv" and path.is_file()
+
+
 def find_table(root: Path, unpacked: str, dataset: str) -> Path:
     """metadata.csv of a dataset in its folder, or in the folder `unpacked` in that one.
 

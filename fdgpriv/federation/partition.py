@@ -6,6 +6,7 @@ that the dataset leaves out, are divided among adversaries and shadow clients (s
 random numbers come from one generator seeded by (seed, 1).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from zlib import crc32
 
@@ -115,8 +116,8 @@ def populate(
     Args:
         dataset: The dataset.
         target: The target domain.
-        partition: ``single``, ``dirichlet:ALPHA``, ``heterogeneity:LAMBDA`` or ``domains:D``.
-        clients: Number of clients.
+        partition: ``single``, ``dirichlet:ALPHA``, ``heterogeneity:LAMBDA``, ``domains:D`` or ``given``.
+        clients: Number of clients; of ``given`` that of the dataset's clients.
         seed: Of the run.
         attacked: If false, no image is public and there are no shadows: clients get all images.
         auxiliary: Number of images of each domain that adversaries hold; None for a quarter of each source domain, less
@@ -132,18 +133,19 @@ def populate(
         raise ValueError(f"want at least 1 client, got {clients}")
     rng = generator(seed, 1)
     sources = dataset.sources(target)
+    _check_given(dataset, sources, attacked)
     public, private = [], []
     for domain in sources:
         order = torch.randperm(len(domain), generator=rng)
-        cut = int(AUXILIARY_SHARE * len(domain)) if attacked else 0
-        public.append(domain.take(order[:cut]))
-        private.append(domain.take(order[cut:]))
-    assignment = partitioner(partition)([len(domain) for domain in private], clients, rng)
+        is_public = _is_public(domain, order, AUXILIARY_SHARE if attacked else 0.0)
+        public.append(domain.take(order[is_public]))
+        private.append(domain.take(order[~is_public]))
+    assignment = partitioner(partition)(private, clients, rng)
+    names = list(dataset.clients_of(private)) or [f"client-{i:02d}" for i in range(clients)]
     local = {}
-    for i in range(clients):
+    for i, name in enumerate(names):
         parts = [domain.take(by_client[i]) for domain, by_client in zip(private, assignment, strict=True)]
-        local[f"client-{i:02d}"] = client_data(f"client-{i:02d}", parts, dataset, held_out, rng)
-    names = list(local)
+        local[name] = client_data(name, parts, dataset, held_out, rng)
     single_domain = all(sum(len(by_client[i]) > 0 for by_client in assignment) == 1 for i in range(clients))
     for d, domain in enumerate(public if attacked else ()):
         sizes = [len(part) for part in assignment[d] if len(part)] if single_domain else []
@@ -164,6 +166,28 @@ def populate(
         other_domain=of_third_parties(unseen, dataset.left_out(target, auxiliary or 0), auxiliary, rng),
         held={domain.name: len(domain) for domain in private},
     )
+
+
+def _check_given(dataset: Dataset, sources: Sequence[Domain], attacked: bool) -> None:
+    """Raises ValueError if a client of a divided dataset has too few images."""
+    least, why = (4, "public, held out, and two to train on") if attacked else (2, "held out, and to train on")
+    for domain in sources:
+        counts = [] if domain.clients is None else domain.clients.bincount().tolist()
+        for name, count in zip(dataset.clients, counts, strict=False):
+            if 0 < count < least:
+                raise ValueError(
+                    f"want at least {least} images of each client ({why}), got {count} of {name} in {domain.name}"
+                )
+
+
+def _is_public(domain: Domain, order: Tensor, share: float) -> Tensor:
+    """Whether each image in this order (N,) is public: the first ones, of each client where the domain is divided."""
+    owners = torch.zeros_like(order) if domain.clients is None else domain.clients[order]
+    is_public = torch.zeros(len(order), dtype=torch.bool)
+    for owner in owners.unique():
+        places = (owners == owner).nonzero().flatten()
+        is_public[places[: int(share * len(places))]] = True
+    return is_public
 
 
 def client_data(

@@ -10,7 +10,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from fdgpriv.artifacts.artifact import MAX_COUNT, PEER, SERVER, Artifact
+from fdgpriv.artifacts.artifact import MAX_COUNT, SERVER, Artifact, check_client_name
 from fdgpriv.artifacts.named_tensors import named_tensors
 from fdgpriv.artifacts.parameters import ClassifierHead, ModelState, ModelUpdate, TensorState
 from fdgpriv.artifacts.statistics import SampleCount, ValidationMetrics
@@ -31,7 +31,6 @@ ENCODER = "encoder"  # the layer of recorded styles: the output of the user's en
 UNKNOWN_RULE = "unknown"  # the style rule of recorded styles
 METRICS = "metrics"  # the kind of figures other than an accuracy
 _OF_SERVER = (ModelState, ModelUpdate, ClassifierHead)  # kinds that are the server's own where it sends them
-_MOST_CHARACTERS = 200  # of a client's name
 
 Named = Mapping[str, Any]
 """Tensors, arrays or numbers by name."""
@@ -83,8 +82,9 @@ class Recording:
         What another client sent before, other than a model, an update or a head, is recognised by its values as passed on
         by the server. Several styles, or several kinds that fdgpriv does not know, take several calls.
         """
+        check_client_name(client, "record")
         content = _artifacts(SERVER, round, model, update, style, head, n, metrics, kind, tensors)
-        self._record(_checked_name(client), round, content, sent_by_client=False)
+        self._record(client, round, content, sent_by_client=False)
 
     def up(
         self,
@@ -118,7 +118,8 @@ class Recording:
         Raises:
             ValueError: An argument has another form, or the client has already sent this kind in this round.
         """
-        content = _artifacts(_checked_name(client), round, model, update, style, head, n, metrics, kind, tensors)
+        check_client_name(client, "record")
+        content = _artifacts(client, round, model, update, style, head, n, metrics, kind, tensors)
         self._record(client, round, content, sent_by_client=True)
 
     def close(self) -> None:
@@ -257,14 +258,3 @@ def _tensor(value: Any, name: str) -> Tensor:
             f"record: want {name} to be a tensor, an array or a number, got {type(value).__name__}"
         ) from error
     return (tensor if tensor.layout is torch.strided else tensor.to_dense()).cpu()
-
-
-def _checked_name(client: str) -> str:
-    """The name of a client; ValueError if it cannot be one."""
-    if not isinstance(client, str) or not 0 < len(client) <= _MOST_CHARACTERS or not client.isprintable():
-        raise ValueError(
-            f"record: want a client's name of 1 to {_MOST_CHARACTERS} printable characters, got {client!r}"
-        )
-    if client in (SERVER, PEER):
-        raise ValueError(f"record: want a client's name other than {SERVER} and {PEER}, got {client!r}")
-    return client

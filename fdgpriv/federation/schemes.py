@@ -1,29 +1,43 @@
-"""Assigns the images of each domain to clients, by one of four partition schemes."""
+"""Assigns the images of each domain to clients, by one of the partition schemes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fdgpriv.federation.setup import partition_named
+from fdgpriv.data.dataset import Domain
+from fdgpriv.federation.setup import GIVEN, partition_named
 
 Assignment = list[list[Tensor]]  # by domain, by client: indices into the domain
 _ATTEMPTS = 1000
 
-Partitioner = Callable[[list[int], int, torch.Generator], Assignment]
+Partitioner = Callable[[Sequence[Domain], int, torch.Generator], Assignment]
 
 
 def partitioner(spec: str) -> Partitioner:
     """The partition scheme of this specification; a ValueError lists the known ones."""
     name, value = partition_named(spec)
-    if name == "dirichlet":
-        return lambda sizes, clients, rng: dirichlet(sizes, clients, rng, value)
-    if name == "heterogeneity":
-        return lambda sizes, clients, rng: heterogeneity(sizes, clients, rng, value)
-    if name == "domains":
-        return lambda sizes, clients, rng: domains_per_client(sizes, clients, rng, int(value))
-    return single
+    if name == GIVEN:
+        return given
+    by_size: dict[str, Callable[[list[int], int, torch.Generator], Assignment]] = {
+        "single": single,
+        "dirichlet": lambda sizes, clients, rng: dirichlet(sizes, clients, rng, value),
+        "heterogeneity": lambda sizes, clients, rng: heterogeneity(sizes, clients, rng, value),
+        "domains": lambda sizes, clients, rng: domains_per_client(sizes, clients, rng, int(value)),
+    }
+    return lambda domains, clients, rng: by_size[name]([len(domain) for domain in domains], clients, rng)
+
+
+def given(domains: Sequence[Domain], clients: int, rng: torch.Generator) -> Assignment:
+    """Each image has the client that the dataset gives it; clients are in the order of the dataset's."""
+    of_domain = [domain.clients for domain in domains if domain.clients is not None]
+    if len(of_domain) < len(domains):
+        raise ValueError(f"want images that are divided among clients, got {domains[0].name} without clients")
+    numbers = torch.cat(of_domain).unique().tolist()
+    if len(numbers) != clients:
+        raise ValueError(f"--clients: want the {len(numbers)} clients of the data, or no number; got {clients}")
+    return [[(owners == number).nonzero().flatten() for number in numbers] for owners in of_domain]
 
 
 def single(sizes: list[int], clients: int, rng: torch.Generator) -> Assignment:

@@ -5,7 +5,8 @@ from typing import Any
 
 from fdgpriv.utils.suggestions import did_you_mean
 
-PARTITIONS = ("single", "dirichlet", "heterogeneity", "domains")  # kinds
+GIVEN = "given"  # the partition of a dataset that is divided among clients
+PARTITIONS = ("single", "dirichlet", "heterogeneity", "domains", GIVEN)  # kinds
 KEEP = ("last", "ends", "all", "small")  # rules for the model states that a transcript stores
 
 
@@ -60,11 +61,11 @@ class Federated:
 def partition_named(spec: str) -> tuple[str, float]:
     """The kind and the parameter of a partition specification; a ValueError lists the known ones.
 
-    The parameter of ``single`` is 0.
+    The parameter of ``single`` and ``given`` is 0.
     """
     name, _, value = spec.partition(":")
     try:
-        if spec == "single":
+        if spec in ("single", GIVEN):
             return name, 0.0
         if name == "dirichlet" and 0 < float(value) < float("inf"):
             return name, float(value)
@@ -75,6 +76,6 @@ def partition_named(spec: str) -> tuple[str, float]:
     except ValueError:
         pass
     raise ValueError(
-        "want a partition of single, dirichlet:ALPHA (> 0), heterogeneity:LAMBDA (0 to 1), domains:D (>= 1); "
+        "want a partition of single, dirichlet:ALPHA (> 0), heterogeneity:LAMBDA (0 to 1), domains:D (>= 1), given; "
         f"got {spec!r}{'' if name in PARTITIONS else did_you_mean(name, PARTITIONS)}"
     )
