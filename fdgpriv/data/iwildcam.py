@@ -78,8 +78,8 @@ def iwildcam(root: Path, image_size: int, progress: Progress | None = None, say:
     )
 
 
-class _Row(NamedTuple):
-    """A row of metadata.csv: its line, and the split, location, label and file of its image."""
+class _Photograph(NamedTuple):
+    """A row of metadata.csv: its line, and the split, location, label and file of a photograph."""
 
     line: int
     split: str
@@ -88,7 +88,7 @@ class _Row(NamedTuple):
     path: Path
 
 
-def _rows(table: Path, folder: Path) -> Iterator[_Row]:
+def _rows(table: Path, folder: Path) -> Iterator[_Photograph]:
     """The rows of metadata.csv; their files are in `folder`.
 
     Raises:
@@ -107,10 +107,10 @@ def _rows(table: Path, folder: Path) -> Iterator[_Row]:
                 f"want the location {location} in one of {_SOURCES}, {', '.join(_TARGETS)}; got {split} {place} "
                 f"and {first} before"
             )
-        yield _Row(line, split, location, whole_number(label_text, f"y {place}"), folder / name)
+        yield _Photograph(line, split, location, whole_number(label_text, f"y {place}"), folder / name)
 
 
-def _sources(rows: Collection[_Row], table: Path, unread: Unread) -> dict[str, Files]:
+def _sources(rows: Collection[_Photograph], table: Path, unread: Unread) -> dict[str, Files]:
     """By domain, the images of each location of the split `_SOURCES` that has enough; counts those of the others."""
     by_location: dict[int, Files] = defaultdict(list)
     for row in rows:
