@@ -73,6 +73,7 @@ def run_audit(
     figures: str | Sequence[str] = (),
     log: str | None = None,
     jobs: int = 1,
+    ray: str | None = None,
     crossed: bool = False,
     out: Path | str | None = None,
     resume: bool = False,
@@ -110,6 +111,7 @@ def run_audit(
         figures: Formats in which the figures for a paper are written into `out`: ``"pdf"``, ``"png"``, ``"svg"``.
         log: Where the accuracies of rounds are logged as well: ``"tensorboard"`` or ``"mlflow"``, in `out`.
         jobs: Runs at a time, each in a process.
+        ray: The address of a Ray cluster whose machines work on the runs: ``"HOST:PORT"``, or ``"auto"``.
         crossed: Also score every client's artifact read as every other client's.
         out: A new folder for transcript, scores, figures and reports. None keeps score tables and pictures as long as the
             results live, and nothing after that.

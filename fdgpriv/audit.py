@@ -105,6 +105,7 @@ def parser() -> Parser:
     g = p.add_argument_group("execution and output")
     g.add_argument("--engine", metavar="NAME", help=", ".join(ENGINES))
     g.add_argument("--jobs", type=int, metavar="N", help="runs at a time (1), each with the memory of one training")
+    g.add_argument("--ray", metavar="ADDRESS", help="runs as tasks of this Ray cluster: HOST:PORT, or auto")
     g.add_argument("--device", metavar="NAME", help=", ".join(DEVICES))
     g.add_argument("--keep", metavar="WHICH", help=f"model states in the transcript: {', '.join(KEEP)}")
     g.add_argument("--out", type=Path, metavar="DIR", help="a new folder; runs/... by default")

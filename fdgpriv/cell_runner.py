@@ -55,7 +55,7 @@ class CompletedCell(MeasuredCell):
     weights: Weights | None = None
     remedies: tuple[Remedy, ...] = ()
     failures: list[str] = field(default_factory=list)  # measurements that failed, one line each
-    score_files: Sequence[Path] = ()
+    score_files: Sequence[Path] = ()  # relative to the run's folder
     attack_s: float = 0.0
 
     def add(self, key: str, scores_by_task: Mapping[str, AttackScores]) -> str:
@@ -68,9 +68,10 @@ class CompletedCell(MeasuredCell):
             return f"{key}: {scores.not_applicable}"
         return "" if scores.not_applicable else f"{key} in {attack_s:.1f} s"
 
-    def score_tables(self, dataset: str) -> ScoreTables:
-        """The score tables of all evaluations: as they are stored, and without scores where none are."""
-        stored = ScoreTables.joined([ScoreTables.load_archive(file) for file in self.score_files if file.is_file()])
+    def score_tables(self, dataset: str, out: Path) -> ScoreTables:
+        """The score tables of all evaluations: as they are stored in the run's folder, and without scores where none are."""
+        files = [out / name for name in self.score_files]
+        stored = ScoreTables.joined([ScoreTables.load_archive(file) for file in files if file.is_file()])
         stored_names = set(stored.evaluations["evaluation"].to_pylist())
         cell = self.cell
         run_key = RunKey(cell.method, dataset, cell.target, cell.seed, cell.defense)
@@ -201,9 +202,10 @@ class CellRunner:
     def _evaluate_attacks(self, completed: CompletedCell, evaluator: Evaluator) -> None:
         """Runs all evaluations in threads, and beside them what the claims measure; adds both to `completed`."""
         folder, evaluations = completed.cell.folder, self.evaluations(completed.cell, evaluator)
-        completed.score_files = [evaluation.file for evaluation in evaluations]
+        files = [evaluation.file for evaluation in evaluations]
+        completed.score_files = [file.relative_to(self.out) for file in files]
         measurements = self.out / "scores" / folder
-        missing = [file for file in (*completed.score_files, measurements / FACTS) if not file.is_file()]
+        missing = [file for file in (*files, measurements / FACTS) if not file.is_file()]
         if missing and evaluator.transcript.is_thinned:
             transcript = trained_file(self.out, completed.cell).parent
             raise DamagedFile(

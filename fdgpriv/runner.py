@@ -2,7 +2,7 @@
 
 import resource
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -12,6 +12,7 @@ import torch
 
 from fdgpriv._version import __version__
 from fdgpriv.cell_runner import CellRunner, CompletedCell, in_process
+from fdgpriv.cluster import run_on_cluster
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation.attack_evaluation import scores_file
@@ -27,7 +28,8 @@ from fdgpriv.training import Cell, TrainCell, train, trained_file
 from fdgpriv.utils.console import ProgressLog
 from fdgpriv.utils.environment import environment, usable_cores
 from fdgpriv.utils.failures import Failed, attempt
-from fdgpriv.utils.processes import Died, Processes
+from fdgpriv.utils.processes import Processes
+from fdgpriv.utils.work_queue import Died
 
 T = TypeVar("T")
 MOST_PICTURED = 8  # domains in the figure of the style codec
@@ -87,7 +89,9 @@ class Runner:
         cells, completed = self.cells(), dict[Cell, CompletedCell]()
         jobs, interrupted = min(self.config.jobs, len(cells)), False
         try:
-            if jobs > 1:
+            if self.config.ray is not None:
+                self._on_cluster(cells, self.config.ray, completed)
+            elif jobs > 1:
                 self._in_processes(cells, jobs, completed)
             else:
                 self._cell_runner.run(cells, completed)
@@ -98,6 +102,22 @@ class Runner:
 
     def _in_processes(self, cells: Sequence[Cell], jobs: int, completed: dict[Cell, CompletedCell]) -> None:
         """Adds the results of the cells, several cells at a time, each in a process; one whose process dies has failed."""
+        workers = max(1, self.workers // jobs)
+        make = partial(in_process, registered(), self.config, self.dataset.sha256, self.out, workers)
+        Processes(make, jobs, self.progress.say, self._adding(cells, completed)).run(cells)
+
+    def _on_cluster(self, cells: Sequence[Cell], address: str, completed: dict[Cell, CompletedCell]) -> None:
+        """Adds the results of the cells, each a task of a Ray cluster."""
+        root, weights = self.config.data_root, self.config.weights
+        config = replace(self.config, data_root=_absolute(root), weights=_absolute(weights))
+        make = partial(in_process, registered(), config, self.dataset.sha256)
+        on_gpu = self.config.device == "cuda"
+        run_on_cluster(address, cells, make, self.out, on_gpu, self.progress.say, self._adding(cells, completed))
+
+    def _adding(
+        self, cells: Sequence[Cell], completed: dict[Cell, CompletedCell]
+    ) -> Callable[[Cell, CompletedCell | Died | None], None]:
+        """A function that adds the results of a cell; one that was lost has failed."""
         task = self.progress.task("runs", len(cells))
 
         def done(cell: Cell, outcome: CompletedCell | Died | None) -> None:
@@ -108,12 +128,10 @@ class Runner:
                 completed[cell] = outcome
             self.progress.step(task)
 
-        workers = max(1, self.workers // jobs)
-        make = partial(in_process, registered(), self.config, self.dataset.sha256, self.out, workers)
-        Processes(make, jobs, self.progress.say, done).run(cells)
+        return done
 
     def _results(self, completed: Sequence[CompletedCell], interrupted: bool, command: str | None) -> Results:
-        ScoreTables.joined([cell.score_tables(self.config.dataset) for cell in completed]).save(self.out)
+        ScoreTables.joined([cell.score_tables(self.config.dataset, self.out) for cell in completed]).save(self.out)
         self.progress.say("computing verdicts")
         judgement = Judgement.of(completed, self.config.seeds[0])
         unusable = [f"{role} {name}: {line}" for (role, name), line in self.config.unusable.items()]
@@ -174,6 +192,10 @@ class Runner:
             "The shipped style encoder and decoder: one image of each domain, its round trip, and each domain's style."
         )
         return (RunFigure(file=path.as_posix(), caption=caption),)
+
+
+def _absolute(path: Path | None) -> Path | None:
+    return None if path is None else path.expanduser().absolute()
 
 
 def _tried(compute: Callable[[], tuple[T, ...]], what: str, failures: list[str]) -> tuple[T, ...]:

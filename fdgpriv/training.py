@@ -69,6 +69,9 @@ class Cell:
         """Its folder name."""
         return slug(f"{self.method}-{self.target}-{self.seed}-{self.defense}")
 
+    def __str__(self) -> str:
+        return self.folder
+
 
 class Trained(Entry):
     """The result of a training besides its transcript.

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from fdgpriv.utils.processes import Died, PrintLine, Processes
+from fdgpriv.utils.processes import Processes
+from fdgpriv.utils.work_queue import Died, PrintLine
 
 ROOT = Path(__file__).parents[1]
 

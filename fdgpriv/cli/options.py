@@ -1,5 +1,6 @@
 """Options of an audit, with validation of names and types that does not import torch."""
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -15,7 +16,7 @@ from fdgpriv.federation.setup import GIVEN, KEEP, PARTITIONS, Setup, partition_n
 from fdgpriv.models.names import BACKBONES, check_backbone
 from fdgpriv.registry import JOIN, names_in, split
 from fdgpriv.threat import THREATS, threat
-from fdgpriv.utils.defaults import BUGS, FIGURE_FORMATS, LOGS, METHOD, Bug
+from fdgpriv.utils.defaults import AUTO, BUGS, FIGURE_FORMATS, LOGS, METHOD, MLFLOW, TENSORBOARD, Bug
 from fdgpriv.utils.extras import check_installed
 from fdgpriv.utils.file_names import slug
 from fdgpriv.utils.suggestions import did_you_mean, same_name
@@ -59,6 +60,7 @@ class Options:
         figures: Formats in which the figures for a paper are drawn as well.
         log: tensorboard or mlflow, which the accuracies of rounds are logged to; None for neither.
         jobs: Number of processes, each of which works on one run at a time.
+        ray: The address of a Ray cluster whose machines work on the runs; None for this machine alone.
         crossed: Also score every client's artifact read as every other client's, which the self test needs.
     """
 
@@ -88,6 +90,7 @@ class Options:
     figures: tuple[str, ...] = ()
     log: str | None = None
     jobs: int = 1
+    ray: str | None = None
     crossed: bool = False
 
     def __post_init__(self) -> None:
@@ -142,6 +145,8 @@ class Options:
             check_backbone(self.backbone)
         for name in self.figures:
             check_choice("--figures", name, FIGURE_FORMATS)
+        if self.ray is not None:
+            self._check_ray(self.ray)
         if self.log is not None:
             check_choice("--log", self.log, LOGS)
             check_installed(self.log, self.log, f"--log {self.log}")
@@ -169,6 +174,21 @@ class Options:
             ("--attack", self.attack_specs),
         ):
             once(option, specs, slug)  # slugs are used in file names
+
+    def _check_ray(self, address: str) -> None:
+        if address != AUTO and not re.fullmatch(r"[^/:\s]+:[0-9]{1,5}", address):
+            raise BadUsage(
+                f"--ray: want HOST:PORT of a Ray cluster that this machine is part of, or {AUTO}; got {address!r}"
+            )
+        if self.jobs > 1:
+            raise BadUsage(
+                "--jobs: has no effect with --ray, whose machines work on as many runs as they have cores for"
+            )
+        if self.engine != ENGINES[0]:
+            raise BadUsage(f"--engine: want {ENGINES[0]} with --ray, got {self.engine}, which starts Ray on its own")
+        if self.log == MLFLOW:
+            raise BadUsage(f"--log: want {TENSORBOARD} with --ray, got {MLFLOW}, whose one file machines cannot share")
+        check_installed("ray", "ray", "--ray")
 
     def _check_data(self) -> None:
         if self.images is not None and self.images < LEAST_IMAGES:
@@ -262,6 +282,7 @@ OPTIONS = {  # by the name of the parsed value
     "engine": "--engine",
     "figures": "--figures",
     "jobs": "--jobs",
+    "ray": "--ray",
     "device": "--device",
     "backbone": "--backbone",
     "weights": "--weights",

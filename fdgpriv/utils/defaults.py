@@ -7,6 +7,7 @@ BASELINE = "fedavg"  # the method that accuracies are compared with
 Bug = Literal["half-noise", "wrong-sensitivity"]  # deliberate errors in a defense's noise (--inject-bug)
 BUGS: tuple[str, ...] = get_args(Bug)
 FIGURE_FORMATS = ("pdf", "png", "svg")  # of the figures for a paper (--figures)
+AUTO = "auto"  # the address (--ray) of the cluster that runs on this machine
 TENSORBOARD, MLFLOW = "tensorboard", "mlflow"
 LOGS = (TENSORBOARD, MLFLOW)  # what --log writes to: names of packages, and of the extras that install them
 EPSILON_DRAWS = 100_000  # T, per world, of the self test's epsilon checks

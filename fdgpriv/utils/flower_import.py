@@ -1,19 +1,11 @@
-"""Imports Flower's names from one place, with telemetry and update checks of Flower and Ray off before either is imported.
-
-Ray's processes get the priority of this one; by default Ray lowers it, and the training is the work itself.
-"""
+"""Imports Flower's names from one place, with telemetry and update checks of Flower and Ray off before either is imported."""
 
 import os
 
+from fdgpriv.utils import ray_environment as ray_environment
 from fdgpriv.utils.extras import optional
 
-os.environ |= {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # as in future versions; otherwise it warns
-    "RAY_worker_niceness": "0",
-}
+os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 
 optional("flwr", "flower", "federations over Flower")
 
