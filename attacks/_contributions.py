@@ -12,7 +12,7 @@ domain and the course of the training, is subtracted.
 Reference: Zhu et al., "FedMIA", arXiv 2402.06289.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from threading import Lock
@@ -30,7 +30,15 @@ from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.utils.cache import Cache
 from fdgpriv.view import SeenRound, spaced
 
-from ._batchnorm import BATCH_SIZE, batches_seen, image_mean_squares, mean_squares, normalise_as_one_batch, revealed
+from ._batchnorm import (
+    BATCH_SIZE,
+    batches_seen,
+    image_mean_squares,
+    mean_squares,
+    normalise_as_one_batch,
+    revealed,
+    shares_statistics,
+)
 from ._membership import ModelOutputs, log_odds, unions
 
 _MAX_GRADIENT_ENTRIES = 2**23  # of all gradients that are computed at once: 32 MiB, which a processor's cache holds
@@ -91,7 +99,7 @@ class RoundImages:
     def _compute_alignments(self, artifacts: Sequence[Artifact]) -> Tensor:
         """The alignments (P, A) of A artifacts."""
         network = self._network
-        compared = _last_parameters(network)
+        compared = _last_parameters(network, self.received_model.state)
         changes = [self.simulator.change(artifact, self.received_model) for artifact in artifacts]
         updates = torch.stack([torch.cat([change[name].flatten() for name in compared]) for change in changes])
         device = device_of(network)
@@ -165,12 +173,14 @@ class RoundImages:
         }
 
 
-def _last_parameters(network: nn.Module) -> dict[str, Tensor]:
-    """The last parameters by name, at most `_MAX_COMPARED_ENTRIES` entries in all, but at least one
-    parameter.
+def _last_parameters(network: nn.Module, shared: Container[str]) -> dict[str, Tensor]:
+    """The last parameters by name, of those that are shared: at most `_MAX_COMPARED_ENTRIES` entries in all, but at least
+    one parameter.
     """
     parameters: dict[str, Tensor] = {}
     for name, parameter in reversed(list(network.named_parameters())):
+        if name not in shared:
+            continue
         if parameters and sum(map(Tensor.numel, parameters.values())) + parameter.numel() > _MAX_COMPARED_ENTRIES:
             break
         parameters[name] = parameter.detach()
@@ -309,7 +319,8 @@ class Contributions:
         assert isinstance(simulator, TrainingSimulator)
         assert received_model is not None
         shared = next(_unmixed(seen.sent))
-        batched = batches_seen(simulator.after(shared, received_model).state, received_model.state) > 0
+        batches = batches_seen(simulator.after(shared, received_model).state, received_model.state)
+        batched = batches > 0 or not shares_statistics(received_model.state)
         key = (RoundImages, seen.number, id(received_model), pool.numpy().tobytes(), labels.numpy().tobytes(), batched)
         images: RoundImages = self.adversary.cache.get(
             key,

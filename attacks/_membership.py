@@ -16,6 +16,8 @@ from fdgpriv.results.utility import logits
 from fdgpriv.simulation.mixture import Sent
 from fdgpriv.simulation.output_cache import OutputCache
 
+from ._batchnorm import BATCH_SIZE, normalise_as_one_batch, shares_statistics
+
 _MIN_TRUSTED_ACCURACY = 0.5  # on public images: above, a received model's predictions serve as labels
 _MIN_SHADOWS = 64  # for a separate variance of each candidate; with fewer, one variance is pooled over all
 _MIN_DEVIATION = 1e-12
@@ -41,7 +43,7 @@ class ModelOutputs:
 
     A received model is trusted where it is right on half of the public images. Then its predictions serve as labels of
     the candidates, and every model trained from it is evaluated with its BatchNorm statistics. Models that were not
-    trained from a trusted one keep their own statistics.
+    trained from a trusted one keep their own statistics; those without any are given those of public images.
 
     Attributes:
         network: The network that states are loaded into.
@@ -137,7 +139,10 @@ class ModelOutputs:
         statistics = {name: tensor for name, tensor in shared_state.items() if name.endswith(STATISTICS)}
         output = []
         for state in states:
-            replace(state, state=state.state | statistics).load_into(self.network)
+            known = state.state | statistics
+            replace(state, state=known).load_into(self.network)
+            if not shares_statistics(known):
+                normalise_as_one_batch(self.network.eval(), self.images[:: -(-len(self.images) // BATCH_SIZE)])
             output.append(logits(self.network, images))
         return torch.stack(output).nan_to_num(0.0, 1e6, -1e6)
 

@@ -156,7 +156,7 @@ class GradientInversion(Attack):
 
         Args:
             model: The received model, in evaluation mode.
-            change: By parameter, received minus trained, in any unit.
+            change: By shared parameter, received minus trained, in any unit.
             labels: Of the batch.
             moments: By layer, the batch statistics that were shared, if any.
             prior_images: (n, 3, H, W) images to start near, the distance from which is penalised.
@@ -164,12 +164,13 @@ class GradientInversion(Attack):
             batch_statistics: Whether BatchNorm layers normalise by the batch's statistics; else by their buffers.
             rng: Of the starts.
         """
-        target = _flattened([change[name] for name, _ in model.named_parameters()]).to(device_of(model))
+        names = [name for name, _ in model.named_parameters() if name in change]
+        target = _flattened([change[name] for name in names]).to(device_of(model))
         length = target.norm().clamp_min(1e-12)
 
         def objective(images: Tensor) -> Tensor:
             (batch,) = images
-            gradient = _flattened(self._change(model, batch, labels))
+            gradient = _flattened(self._change(model, names, batch, labels))
             cosine = gradient @ target / (length * (gradient @ gradient + 1e-12).sqrt())
             value: Tensor = 1 - cosine.cpu() + self.tv * total_variation(batch).mean()
             if prior:
@@ -182,9 +183,9 @@ class GradientInversion(Attack):
         with watched(model, 1, batch_statistics) as recorded:
             return descend(objective, starts, self.steps, self.lr, self.signed)[0]
 
-    def _change(self, model: nn.Module, images: Tensor, labels: Tensor) -> list[Tensor]:
-        """Initial minus trained parameters for a training on the images, in any unit, differentiable."""
-        initial: dict[str, Tensor] = dict(model.named_parameters())
+    def _change(self, model: nn.Module, names: Sequence[str], images: Tensor, labels: Tensor) -> list[Tensor]:
+        """Initial minus trained parameters of these names for a training on the images, in any unit, differentiable."""
+        initial: dict[str, Tensor] = {name: model.get_parameter(name) for name in names}
         parameters = initial
         for _ in range(max(1, self.unrolled)):
             loss = nn.functional.cross_entropy(functional_call(model, parameters, (images,)), labels)

@@ -38,6 +38,8 @@ class FederatedAveraging(WeightedSGD):
         optimizer: Of clients: ``sgd`` with `momentum`, or ``adam``.
     """
 
+    uses_final: ClassVar[bool] = False  # whether clients are sent the final model once more, and keep it
+
     selection: Selection = "last"
     optimizer: ClientOptimizer = "sgd"
 
@@ -77,6 +79,10 @@ class FederatedAveraging(WeightedSGD):
             best.update(evaluated or state, answers)
             for state in best.states:  # none where a defense withheld all accuracies: the last model stays
                 state.load_into(model)
+        if self.uses_final:
+            state = shared_state(model, SERVER, self.rounds, self)
+            messages = {client: [state, *aggregation.relayed(client)] for client in federation.clients}
+            yield Request("use", messages, number=self.rounds, evaluated=self._evaluated(model, self.rounds), wanted=())
         return model
 
     def aggregation(self, federation: Federation) -> "Aggregation":
@@ -151,7 +157,7 @@ class _Best(Resumable):
 
 
 class AveragingClient(Resumable):
-    """Answers ``fit`` with the model trained on local data, and ``validate`` with its accuracy on held-out images."""
+    """Answers ``fit`` with the model trained on local data, ``validate`` with its accuracy on held-out images, and ``use``."""
 
     checkpointed: ClassVar[tuple[str, ...]] = ("model",)
 
@@ -174,6 +180,11 @@ class AveragingClient(Resumable):
         train(self.model, self.loss, self.data, self.method, state.round, self.rng)
         trained = shared_state(self.model, self.data.client, state.round, self.method)
         return [trained, *self.method.counted(self.data, state.round), *validation]
+
+    def use(self, message: Message) -> Message:
+        """Keeps the final model, and shares nothing."""
+        received(message).load_into(self.model)
+        return []
 
     def validate(self, message: Message) -> Message:
         """Accuracy of the received model on the client's held-out images."""

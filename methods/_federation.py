@@ -231,6 +231,12 @@ def batches(n: int, size: int, rng: torch.Generator) -> Iterator[Tensor]:
     yield from torch.randperm(n, generator=rng)[:used].split(size)
 
 
+def drawn_batches(n: int, size: int, steps: int, rng: torch.Generator) -> Iterator[Tensor]:
+    """`steps` batches of min(n, `size`) of n samples, each drawn independently of the others."""
+    for _ in range(steps):
+        yield torch.randperm(n, generator=rng)[:size]
+
+
 def batch_count(n: int, size: int) -> int:
     """Number of batches that `batches` yields for n samples."""
     return max(1, n // size)

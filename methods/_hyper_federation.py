@@ -24,7 +24,7 @@ from fdgpriv.federation.upload import ExpectedArtifact
 from fdgpriv.utils.fields import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from ._client_network import ClientNetwork
-from ._federation import SCHEDULES, LocalSGD, Schedule
+from ._federation import SCHEDULES, LocalSGD, Schedule, drawn_batches
 from ._hyper_client import HyperClient
 from ._hypernetwork import Hypernetwork, Init, Pullback
 from ._moving_average import MovingAverage
@@ -143,10 +143,8 @@ class HyperFederation(LocalSGD):
 
     def passes(self, n: int, rng: torch.Generator) -> Iterator[Tensor]:
         if self.local_steps is None:
-            yield from super().passes(n, rng)
-            return
-        for _ in range(self.local_steps):
-            yield torch.randperm(n, generator=rng)[: self.batch_size]
+            return super().passes(n, rng)
+        return drawn_batches(n, self.batch_size, self.local_steps, rng)
 
     def model(self, federation: Federation, rng: torch.Generator) -> ClientNetwork:
         return ClientNetwork(federation.classes, federation.image_size, rng)

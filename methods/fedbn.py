@@ -6,15 +6,13 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import nn
 
-from fdgpriv.artifacts.artifact import SERVER, Message
+from fdgpriv.artifacts.artifact import Message
 from fdgpriv.artifacts.local_tensors import batchnorm_tensors
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.federation import Federation
-from fdgpriv.federation.request import Request, Server
 from fdgpriv.results.utility import logits
 
-from ._averaging import AveragingClient, FederatedAveraging, received
-from ._federation import shared_state
+from ._averaging import AveragingClient, FederatedAveraging
 
 
 @dataclass(frozen=True)
@@ -29,6 +27,8 @@ class FedBN(FederatedAveraging):
     `personal_accuracy` in the training's log is that of the clients' own final models on their held-out images.
     """
 
+    uses_final: ClassVar[bool] = True
+
     buffers: Literal["keep_local"] = "keep_local"
 
     @property
@@ -37,12 +37,6 @@ class FedBN(FederatedAveraging):
 
     def withheld(self, model: nn.Module, sender: str) -> frozenset[str]:
         return batchnorm_tensors(model)
-
-    def server(self, federation: Federation, rng: torch.Generator) -> Server:
-        model = yield from super().server(federation, rng)
-        final = shared_state(model, SERVER, self.rounds, self)
-        yield Request("use", {client: [final] for client in federation.clients}, wanted=())
-        return model
 
     def client(self, federation: Federation, data: ClientData, rng: torch.Generator) -> "FedBNClient":
         return FedBNClient(self, federation, data, rng)
@@ -59,7 +53,7 @@ class FedBNClient(AveragingClient):
 
     def use(self, message: Message) -> Message:
         """Keeps the final model with its own BatchNorm layers, and logs its accuracy."""
-        received(message).load_into(self.model)
+        super().use(message)
         labels = self.data.held_out_labels
         if len(labels):
             correct = logits(self.model, self.data.held_out_pixels).argmax(1) == labels

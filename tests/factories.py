@@ -128,6 +128,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "stablefdg": {"batch_size": 4},
     "pardon": {"batch_size": 8, "lr": 0.01},
     "hfedf": {"batch_size": 4, "hidden": 4},
+    "fedsr": {"batch_size": 4, "latent_dim": 5, "local_steps": 2},
     "pfedhn": {"batch_size": 4, "hidden": 4, "local_steps": 1},
     "lsi": {
         "batch_size": 4, "pretrain_epochs": 1, "latent_dim": 5, "hidden": 8, "inversion_steps": 3,

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, ClassVar, Self, get_type_hints
 
 import torch
@@ -60,6 +60,13 @@ class Artifact:
     def tensors(self) -> dict[str, Tensor]:
         """Its tensors by name; they determine its size on the wire."""
         return {f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)}
+
+    @cached_property
+    def form(self) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+        """Shapes and dtypes of its tensors by name, the same objects for all records of its transfers."""
+        tensors = self.tensors()
+        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        return shapes, {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in tensors.items()}
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         """Its other fields, which the protocol fixes and which do not depend on data."""

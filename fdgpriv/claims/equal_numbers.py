@@ -19,7 +19,7 @@ from fdgpriv.evaluation.units import insufficient_data_reason
 from fdgpriv.metrics.networks import MetricNetworks
 from fdgpriv.metrics.pixels import EXACT_DB, psnr_per_image
 from fdgpriv.metrics.realism import inception_score, kid, small_fid
-from fdgpriv.simulation.recorded_styles import opposite_clients
+from fdgpriv.simulation.relays import opposite_clients
 from fdgpriv.statistics.interval import Interval, mean_interval
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator

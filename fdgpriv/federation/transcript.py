@@ -78,7 +78,7 @@ class Record:
         round: int | None = None,
     ) -> Self:
         """The record of a transfer of this artifact in its own round, or in a later one if the server relays it."""
-        tensors = artifact.tensors()
+        shapes, dtypes = artifact.form
         return cls(
             sender=sender,
             receiver=receiver,
@@ -88,8 +88,8 @@ class Record:
             kind=artifact.kind,
             level=artifact.level,
             layer=artifact.layer,
-            shapes={name: tuple(tensor.shape) for name, tensor in tensors.items()},
-            dtypes={name: str(tensor.dtype).removeprefix("torch.") for name, tensor in tensors.items()},
+            shapes=shapes,
+            dtypes=dtypes,
             nbytes=artifact.nbytes,
             samples=samples,
             clients=clients,

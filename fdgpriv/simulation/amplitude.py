@@ -12,7 +12,7 @@ from fdgpriv.artifacts.style import AmplitudeSpectrum
 from fdgpriv.defense import Defense
 from fdgpriv.simulation.artifact_series import ArtifactSeries
 from fdgpriv.simulation.recorded_run import RecordedRun
-from fdgpriv.simulation.recorded_styles import opposite_client
+from fdgpriv.simulation.relays import receiver_of, relayed_to
 from fdgpriv.simulation.simulator import ClientSample, DefendedSimulator, Simulator
 
 
@@ -64,26 +64,18 @@ class AmplitudeSimulator(DefendedSimulator):
 def amplitude_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
     """The last spectrum that each client shared."""
     wire: dict[str, Artifact] = {}
-    receivers: dict[str, list[str]] = {}
     for record, artifact in run.transcript.of_kind(AmplitudeSpectrum.kind):
         if record.receiver == SERVER and artifact is not None:
             wire[record.origin] = artifact
-        elif record.relayed and record.receiver != record.origin:
-            receivers.setdefault(record.origin, []).append(record.receiver)
     if not wire:
         return None
     template = next(iter(wire.values()))
     assert isinstance(template, AmplitudeSpectrum)
     crossed: Mapping[str, Artifact] = wire if template.level == "client" else {}
-    receiver = {
-        name: opposite_client(list(dict.fromkeys(receivers[name])), i)
-        for i, name in enumerate(wire)
-        if name in receivers
-    }
     return ArtifactSeries(
         simulator=AmplitudeSimulator(run.defense, template),
         level=template.level,
         wire=crossed,
         clients=tuple(wire),
-        receiver=receiver,
+        receiver=receiver_of(relayed_to(run.transcript, AmplitudeSpectrum.kind), list(wire)),
     )

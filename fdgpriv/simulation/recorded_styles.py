@@ -15,6 +15,7 @@ from fdgpriv.federation.disclosure import FederatedMethod, StyleSource
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.models.copied import copied
+from fdgpriv.simulation.relays import receiver_of, relayed_to
 from fdgpriv.utils.cache import CacheOfTensors
 from fdgpriv.utils.seeds import generator
 
@@ -58,7 +59,7 @@ class RecordedStyles:
         source = method.disclosure().styles
         sent: dict[str, StyleStatistics] = {}
         first: dict[str, StyleStatistics] = {}
-        receivers: dict[str, list[str]] = {}
+        receivers = relayed_to(transcript, StyleStatistics.kind)
         by_round: dict[int, dict[str, StyleStatistics]] = {}
         for record, artifact in transcript.of_kind(StyleStatistics.kind):
             if not isinstance(artifact, StyleStatistics):
@@ -69,9 +70,6 @@ class RecordedStyles:
                 sent[record.origin] = artifact
                 first.setdefault(record.origin, artifact)
                 by_round.setdefault(artifact.round, {})[record.origin] = artifact
-                receivers.pop(record.origin, None)
-            elif record.relayed and record.receiver != record.origin:
-                receivers.setdefault(record.origin, []).append(record.receiver)
         if not sent:
             return None
         last = max(artifact.round for artifact in sent.values())
@@ -79,11 +77,7 @@ class RecordedStyles:
         if (state := transcript.model_sent(last)) is not None:
             state.load_into(model)
         wire = {name: a for name, a in sent.items() if a.round == last}
-        receiver = {
-            name: opposite_client(list(dict.fromkeys(receivers[name])), i)
-            for i, name in enumerate(sent)
-            if name in receivers
-        }
+        receiver = receiver_of(receivers, list(sent))
         begin = min(artifact.round for artifact in first.values())
         earlier = {name: a for name, a in first.items() if a.round == begin < last}
         past = [
@@ -175,13 +169,3 @@ class RecordedStyles:
             (among,), ("frame", layer), lambda: self.source.in_frame_of(self.model, among, layer)
         )
         return model
-
-
-def opposite_client(receivers: Sequence[str], number: int) -> str:
-    """The recipient halfway around the list from position `number`; mostly of another domain."""
-    return receivers[(number + len(receivers) // 2) % len(receivers)]
-
-
-def opposite_clients(clients: Sequence[str]) -> dict[str, str]:
-    """By client, the client halfway around the list."""
-    return {name: opposite_client(clients, number) for number, name in enumerate(clients)}

@@ -16,7 +16,7 @@ from fdgpriv.federation.transcript import Transcript
 from fdgpriv.federation.wire import Diverged, Wire
 from fdgpriv.simulation.artifact_series import ArtifactSeries, EarlierRound
 from fdgpriv.simulation.recorded_run import RecordedRun
-from fdgpriv.simulation.recorded_styles import opposite_clients
+from fdgpriv.simulation.relays import opposite_clients
 from fdgpriv.simulation.simulator import Simulator
 from fdgpriv.simulation.training import TrainingSimulator
 

@@ -12,7 +12,8 @@ from fdgpriv.federation.disclosure import FederatedMethod
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.simulation.artifact_series import ArtifactSeries
 from fdgpriv.simulation.recorded_run import RecordedRun
-from fdgpriv.simulation.recorded_styles import RecordedStyles, opposite_clients
+from fdgpriv.simulation.recorded_styles import RecordedStyles
+from fdgpriv.simulation.relays import opposite_clients
 from fdgpriv.simulation.simulator import ClientSample, Simulator
 from fdgpriv.simulation.style import StyleSimulator
 

@@ -19,6 +19,7 @@ from fdgpriv.models.copied import copied
 from fdgpriv.models.cpu_io import with_cpu_io
 from fdgpriv.simulation.artifact_series import ArtifactSeries, EarlierRound
 from fdgpriv.simulation.recorded_run import RecordedRun
+from fdgpriv.simulation.relays import receiver_of, relayed_to
 from fdgpriv.simulation.simulator import ClientImages, ClientSample, DefendedSimulator, InRound, Simulator
 from fdgpriv.threat import Capability
 from fdgpriv.utils.cache import Cache
@@ -199,12 +200,15 @@ def training_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
     started = list({id(model): model for model in models[first].values()}.values())
     if first != last and len(started) == 1:
         simulator = replace(simulator, first=InRound(replace(simulator, round=first), started[0]))
+    receivers = relayed_to(transcript, kind)
     return ArtifactSeries(
         simulator=simulator,
         level="client",
         wire=wire,
         clients=tuple(wire),
         received_model=run.received_models(models[last]),
+        receiver=receiver_of(receivers, list(wire)),
+        receivers={name: frozenset(clients) for name, clients in receivers.items()},
         number=last,
         history=tuple(
             EarlierRound(round, replace(simulator, round=round), uploads[round], run.received_models(models[round]))
@@ -213,7 +217,7 @@ def training_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
             for round, small in _small_rounds(run, simulator, start, last)
         ),
         earlier=uploads[first] if first != last else {},
-        needs=frozenset({Capability.HAS_UPDATES}),
+        needs=frozenset(() if receivers else {Capability.HAS_UPDATES}),
         expensive=True,
         trained=True,
     )

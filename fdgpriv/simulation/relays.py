@@ -1,0 +1,38 @@
+"""Which clients receive what another client shared: as recorded, or one client halfway around the list for each."""
+
+from collections.abc import Mapping, Sequence
+
+from fdgpriv.artifacts.artifact import SERVER
+from fdgpriv.federation.transcript import Transcript
+
+
+def relayed_to(transcript: Transcript, kind: str) -> dict[str, list[str]]:
+    """By client, the other clients to which the server relayed its last artifact of this kind, in order."""
+    receivers: dict[str, list[str]] = {}
+    for record in transcript.records:
+        if record.kind != kind:
+            continue
+        if record.receiver == SERVER:
+            receivers.pop(record.origin, None)
+        elif record.relayed and record.receiver != record.origin:
+            receivers.setdefault(record.origin, []).append(record.receiver)
+    return receivers
+
+
+def receiver_of(receivers: Mapping[str, Sequence[str]], senders: Sequence[str]) -> dict[str, str]:
+    """By sender, one of its `receivers`, where it has any; of several, the one halfway around the list."""
+    return {
+        name: opposite_client(list(dict.fromkeys(receivers[name])), i)
+        for i, name in enumerate(senders)
+        if name in receivers
+    }
+
+
+def opposite_client(receivers: Sequence[str], number: int) -> str:
+    """The recipient halfway around the list from position `number`; mostly of another domain."""
+    return receivers[(number + len(receivers) // 2) % len(receivers)]
+
+
+def opposite_clients(clients: Sequence[str]) -> dict[str, str]:
+    """By client, the client halfway around the list."""
+    return {name: opposite_client(clients, number) for number, name in enumerate(clients)}
