@@ -66,7 +66,7 @@ class ClientSize(Attack):
         if isinstance(observation.artifact, SampleCount):
             return int(observation.artifact.count)
         if isinstance(observation.artifact, ValidationHistory):
-            return self._by_accuracy(adversary, denominator(observation.artifact.accuracies.tolist()))
+            return self._by_accuracy(adversary, denominator(observation.artifact.values.tolist()))
         steps, counted = self._counted_batches(adversary, observation)
         if not counted:  # a batch of one image leaves the counters alone
             return 1

@@ -17,7 +17,7 @@ from fdgpriv.artifacts.parameters import (
     RepresentationTranslator,
 )
 from fdgpriv.artifacts.prototypes import ClassPrototypes
-from fdgpriv.artifacts.statistics import ClientEmbedding, LabelMarginal, ValidationMetrics
+from fdgpriv.artifacts.statistics import ClientEmbedding, LabelMarginal, ModelEvaluation, ValidationMetrics
 from fdgpriv.artifacts.style import AmplitudeSpectrum, StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.federation.held_out import held_out_for
@@ -36,8 +36,8 @@ _SIMULATED_CLIENTS = 1000  # of each size and domain, whose accuracies are simul
 class DomainInference(Attack):
     """A linear probe, trained on artifacts of the same size that are simulated from public images of each domain.
 
-    Accuracies are means over held-out images: where no defense changes them, each public image is classified once, and
-    thousands of clients hold out some of these images each.
+    Accuracies and losses are means over held-out images: where no defense changes them, each public image is evaluated
+    once, and thousands of clients hold out some of these images each.
 
     Attributes:
         simulations: Simulated artifacts of each size.
@@ -57,6 +57,7 @@ class DomainInference(Attack):
         LabelMarginal,
         ValidationMetrics,
         ClassPrototypes,
+        ModelEvaluation,
     )
     task = DomainLabel()
     threats = ("server",)
@@ -74,24 +75,24 @@ class DomainInference(Attack):
         per_size = self.expensive_simulations if adversary.expensive else self.simulations
         simulator = adversary.simulator(Simulator)  # type: ignore[type-abstract]
         if isinstance(simulator, ValidationSimulator) and adversary.plant is None and not simulator.defended:
-            artifacts, domains = accuracies_by_domain(adversary, simulator)
+            artifacts, domains = metrics_by_domain(adversary, simulator)
         else:
             artifacts, domains = simulated_by_domain(adversary, per_size, received_models(observations))
         n_images = torch.tensor([observation.n_images for observation in observations])
         return probe(artifacts, domains, adversary.vectors(observations), n_images, len(adversary.sources))
 
 
-def accuracies_by_domain(adversary: Adversary, simulator: ValidationSimulator) -> tuple[Vectors, Tensor]:
-    """Accuracies of clients of every size, each of which holds out random public images of a domain; the domains (M,)."""
-    correct = adversary.cache.get(
-        accuracies_by_domain, lambda: [simulator.correct(domain.images, domain.labels) for domain in adversary.domains]
+def metrics_by_domain(adversary: Adversary, simulator: ValidationSimulator) -> tuple[Vectors, Tensor]:
+    """Accuracies or losses of clients of every size, each with random public images of a domain held out; the domains (M,)."""
+    of_each = adversary.cache.get(
+        metrics_by_domain, lambda: [simulator.of_each(domain.images, domain.labels) for domain in adversary.domains]
     )
-    rng, accuracies, sizes, domains = generator(adversary.seed, 64), [], [], []
+    rng, means, sizes, domains = generator(adversary.seed, 64), [], [], []
     for size in adversary.sizes:
         count = held_out_for(size, simulator.federation.held_out)
-        for d, correct_images in enumerate(correct):
-            index = torch.randint(len(correct_images), (_SIMULATED_CLIENTS, count), generator=rng)
-            accuracies.append(correct_images[index].mean(1))
+        for d, of_images in enumerate(of_each):
+            index = torch.randint(len(of_images), (_SIMULATED_CLIENTS, count), generator=rng)
+            means.append(of_images[index].mean(1))
             sizes += [size] * _SIMULATED_CLIENTS
             domains += [d] * _SIMULATED_CLIENTS
-    return Vectors(torch.cat(accuracies), torch.tensor(sizes)), torch.tensor(domains)
+    return Vectors(torch.cat(means), torch.tensor(sizes)), torch.tensor(domains)

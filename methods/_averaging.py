@@ -62,7 +62,7 @@ class FederatedAveraging(WeightedSGD):
         reduce = None if ModelState.kind in self.disclosure().individual else "mean"
         for round in federation.rounds(self.rounds, model=model, best=best, aggregation=aggregation):
             clients = federation.sample(self.participants, rng)
-            state, wanted = shared_state(model, SERVER, round, self), self._expected_fit(model, round)
+            state, wanted = shared_state(model, SERVER, round, self), self.expected_fit(model, round)
             messages = {client: [state, *aggregation.relayed(client)] for client in clients}
             evaluated = self._evaluated(model, round)
             answers = yield Request("fit", messages, reduce, number=round, evaluated=evaluated, wanted=wanted)
@@ -94,7 +94,7 @@ class FederatedAveraging(WeightedSGD):
         is_sent = self.withheld(model, SERVER) <= self.withheld(model, "")
         return None if is_sent else ModelState.of(model, SERVER, round)
 
-    def _expected_fit(self, model: nn.Module, round: int) -> list[ExpectedArtifact]:
+    def expected_fit(self, model: nn.Module, round: int) -> list[ExpectedArtifact]:
         """Expected artifacts in a client's answer to ``fit``; the model first."""
         unsent, unshared = self.withheld(model, SERVER), self.withheld(model, "")
         state = {

@@ -150,7 +150,7 @@ class ProbabilisticClassifier(nn.Module):
             self.encoder = nn.Linear(backbone.out_channels, 2 * latent_dim)
             self.head = nn.Linear(latent_dim, classes)
         self.reference = ClassReferences(classes, latent_dim)
-        draws = torch.randn(test_samples, 1, latent_dim, generator=generator(0))
+        draws = torch.randn(test_samples, latent_dim, generator=generator(0))
         self.register_buffer("draws", draws, persistent=False)
 
     def distribution(self, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -172,5 +172,5 @@ class ProbabilisticClassifier(nn.Module):
         if self.training:
             logits: Tensor = self.head(self.drawn(mean, std))
             return logits
-        probabilities: Tensor = self.head(mean + std * self.draws).log_softmax(-1)
-        return probabilities.logsumexp(0) - math.log(len(self.draws))
+        of_draws = torch.stack([self.head(mean + std * draw).log_softmax(1) for draw in self.draws])
+        return of_draws.logsumexp(0) - math.log(len(self.draws))

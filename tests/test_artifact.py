@@ -18,7 +18,7 @@ from fdgpriv.artifacts.parameters import (
     RepresentationTranslator,
     TensorState,
 )
-from fdgpriv.artifacts.statistics import LabelMarginal, SampleCount, ValidationMetrics
+from fdgpriv.artifacts.statistics import LabelMarginal, ModelEvaluation, SampleCount, ValidationMetrics
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 
 
@@ -52,6 +52,7 @@ EACH = pytest.mark.parametrize(
         *(style(), style(variances=False), state(), sample_count(), interpolated()),
         LabelMarginal(client="photo", round=0, share=torch.tensor([0.25, 0.75])),
         ValidationMetrics(client="photo", round=3, accuracy=torch.tensor(0.5, dtype=torch.float64)),
+        ModelEvaluation(client="photo", round=3, value=torch.tensor(1.5), metric="loss", trained=False),
         *(kind.of(network(), "photo", 1) for kind in PARTS_OF_A_MODEL),
     ],
     ids=lambda a: str(a.kind),

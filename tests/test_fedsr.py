@@ -66,7 +66,7 @@ def test_an_evaluation_averages_probabilities() -> None:
         shares = torch.stack([model.head(mean + std * draw).softmax(1) for draw in model.draws]).mean(0)
         torch.testing.assert_close(model(images).exp(), shares)
         assert torch.equal(model(images)[2:3], model(images[2:3]))
-    assert model.draws.shape == (7, 1, 5)
+    assert model.draws.shape == (7, 5)
     assert not any("draws" in name for name in model.state_dict())
 
 

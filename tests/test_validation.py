@@ -102,7 +102,7 @@ def test_accuracies_of_all_rounds_are_one_artifact(measured: Fitted) -> None:
     assert set(target.wire) == set(measured.population.clients)
     for name, artifact in target.wire.items():
         assert isinstance(artifact, ValidationHistory)
-        hits = artifact.accuracies * len(measured.population.data(name).held_out_images)
+        hits = artifact.values * len(measured.population.data(name).held_out_images)
         assert len(hits) == 5  # of the models of rounds 1 to 4, and of the last
         torch.testing.assert_close(hits, hits.round(), atol=1e-5, rtol=0)
 
@@ -119,13 +119,13 @@ def test_the_last_model_s_accuracy_is_made_again(measured: Fitted) -> None:
         if held_out_for(len(sample.index), SHARE) != len(sample.index):
             continue  # only a client of one image holds out as many as it has
         made = simulator.simulate(sample, generator(0))
-        torch.testing.assert_close(made.tensors()["accuracies"][-2:], target.wire[name].tensors()["accuracies"][-2:])
+        torch.testing.assert_close(made.tensors()["values"][-2:], target.wire[name].tensors()["values"][-2:])
 
 
 def test_defended_accuracies_are_simulated_with_it(measured: Fitted, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not from those on single images, which the defense never saw."""
     calls: list[int] = []
-    monkeypatch.setattr(ValidationSimulator, "correct", lambda *_: (calls.append(1), torch.zeros(9, 5))[1])
+    monkeypatch.setattr(ValidationSimulator, "of_each", lambda *_: (calls.append(1), torch.zeros(9, 5))[1])
     factories.evaluated(measured, "domain_inference:expensive_simulations=2", KIND, (None,))
     assert calls
     calls.clear()
@@ -139,9 +139,9 @@ def test_accuracies_are_means_over_images(measured: Fitted) -> None:
     simulator = target.simulator
     assert isinstance(simulator, ValidationSimulator)
     for name, data in measured.population.clients.items():
-        correct = simulator.correct(data.held_out_images, data.held_out_labels)
+        correct = simulator.of_each(data.held_out_images, data.held_out_labels)
         assert correct.shape == (len(data.held_out_labels), 5)
-        expected = target.wire[name].tensors()["accuracies"][-2:].float()  # earlier models are not kept
+        expected = target.wire[name].tensors()["values"][-2:].float()  # earlier models are not kept
         torch.testing.assert_close(correct.mean(0)[-2:], expected)
 
 
@@ -152,13 +152,13 @@ def test_domains_are_inferred_from_accuracies(rng: torch.Generator, monkeypatch:
     rows = torch.cat([one[torch.randint(100, (200, 4), generator=rng)].mean(1) for one in correct])
     truth = torch.arange(3).repeat_interleave(200)
     simulator = SimpleNamespace(
-        correct=lambda images, labels: correct[int(labels)], federation=SimpleNamespace(held_out=0.1)
+        of_each=lambda images, labels: correct[int(labels)], federation=SimpleNamespace(held_out=0.1)
     )
     held = [SimpleNamespace(images=None, labels=d) for d in range(3)]
 
     def right() -> float:
         adversary = SimpleNamespace(domains=held, sizes=(41,), seed=0, cache=Cache())
-        vectors, domains = domain_inference.accuracies_by_domain(adversary, simulator)
+        vectors, domains = domain_inference.metrics_by_domain(adversary, simulator)
         n_images = torch.full((600,), 41)
         told = domain_inference.probe(vectors, domains, rows, n_images, 3).argmax(1)
         return float((told == truth).float().mean())

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fdgpriv.artifacts.artifact import MAX_COUNT, Artifact, out_of_range
 
+METRICS = ("loss", "accuracy")
 _ROUNDING = 1e-4  # tolerance of the sum of label shares in single precision
 
 
@@ -47,18 +48,42 @@ class ValidationMetrics(Artifact):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class ModelEvaluation(Artifact):
+    """One metric of one model on a client's held-out data: () float32.
+
+    Attributes:
+        value: A mean cross-entropy in nats, or an accuracy in [0, 1].
+        metric: ``loss`` or ``accuracy``.
+        trained: Whether the model is the one that the client has trained in this round; else the one that it received.
+    """
+
+    kind: ClassVar[str] = "model_evaluation"
+
+    value: Tensor
+    metric: str
+    trained: bool
+
+    def __post_init__(self) -> None:
+        if self.value.shape != () or self.value.dtype != torch.float32:
+            raise ValueError(f"want value () float32, got {tuple(self.value.shape)} {self.value.dtype}")
+        if self.metric not in METRICS:
+            raise ValueError(f"want metric to be {' or '.join(METRICS)}, got {self.metric!r}")
+
+    def impossible_values(self, expected: Artifact | None) -> Iterator[str]:
+        yield from out_of_range("value", self.value, 0, 1 if self.metric == "accuracy" else None)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class ValidationHistory(Artifact):
-    """One client's validation accuracies of T evaluations, (T,) float64; assembled by the evaluator, never sent."""
+    """One client's metrics of T received models on its held-out data, (T,) float64; assembled by the evaluator, never sent."""
 
     kind: ClassVar[str] = "validation_history"
 
-    accuracies: Tensor
+    values: Tensor
 
     def __post_init__(self) -> None:
-        if self.accuracies.ndim != 1 or self.accuracies.dtype != torch.float64:
-            raise ValueError(
-                f"want accuracies (T,) float64, got {tuple(self.accuracies.shape)} {self.accuracies.dtype}"
-            )
+        if self.values.ndim != 1 or self.values.dtype != torch.float64:
+            raise ValueError(f"want values (T,) float64, got {tuple(self.values.shape)} {self.values.dtype}")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

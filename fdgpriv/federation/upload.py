@@ -91,17 +91,29 @@ def faults(
         other = next(type(item) for item in message if not isinstance(item, Artifact))
         yield f"want an artifact on the wire, got {other.__name__}"
     for part in wanted or ():
-        count = sum(type(artifact) is type(part.like) for artifact in artifacts)
+        count = sum(_matches(artifact, part, wanted or ()) for artifact in artifacts)
         if not part.least <= count <= part.most:
             numbers = str(part.least) if part.least == part.most else f"{part.least} to {part.most}"
             yield f"want {numbers} {part.like.kind}, got {count}"
     for artifact in artifacts:
-        fitting = [part for part in wanted or () if type(artifact) is type(part.like)]
+        fitting = [part for part in wanted or () if _matches(artifact, part, wanted or ())]
         if wanted is not None and not fitting:
             kinds = ", ".join(part.like.kind for part in wanted)
             yield f"want {kinds or 'no artifact'}, got {artifact.kind}"
         for fault in _of_artifact(artifact, client, round, fitting[0] if fitting else None):
             yield f"{artifact.kind}: {fault}"
+
+
+def _matches(artifact: Artifact, part: ExpectedArtifact, wanted: Sequence[ExpectedArtifact]) -> bool:
+    """Whether `part` describes this artifact: the only part of its kind, or of several the one with its facts."""
+    if type(artifact) is not type(part.like):
+        return False
+    is_only = sum(type(other.like) is type(artifact) for other in wanted) == 1
+    return is_only or _protocol_facts(artifact) == _protocol_facts(part.like)
+
+
+def _protocol_facts(artifact: Artifact) -> dict[str, str | int | float | bool | None]:
+    return {name: value for name, value in artifact.facts().items() if name not in ("client", "round")}
 
 
 def _of_artifact(artifact: Artifact, client: str, round: int | None, wanted: ExpectedArtifact | None) -> Iterator[str]:
@@ -137,8 +149,8 @@ def _differences(artifact: Artifact, like: Artifact) -> Iterator[str]:
         if tensors[name].shape != tensor.shape or tensors[name].dtype != tensor.dtype:
             yield f"want {name} {_form(tensor)}, got {_form(tensors[name])}"
     facts = artifact.facts()
-    for name, value in like.facts().items():
-        if name not in ("client", "round") and facts.get(name) != value:
+    for name, value in _protocol_facts(like).items():
+        if facts.get(name) != value:
             yield f"want {name} {value}, got {facts.get(name)}"
 
 

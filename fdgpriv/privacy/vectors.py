@@ -26,7 +26,7 @@ from fdgpriv.artifacts.parameters import (
     TensorState,
 )
 from fdgpriv.artifacts.prototypes import ClassPrototypes
-from fdgpriv.artifacts.statistics import ClientEmbedding, LabelMarginal, ValidationMetrics
+from fdgpriv.artifacts.statistics import ClientEmbedding, LabelMarginal, ModelEvaluation, ValidationMetrics
 from fdgpriv.artifacts.style import AmplitudeSpectrum, StyleDraft, StyleStatistics
 from fdgpriv.defense import SharedContent
 from fdgpriv.privacy.sensitivity import mean_replace_one, whole_vector
@@ -246,6 +246,14 @@ def _accuracy_from(vector: Tensor, metrics: ValidationMetrics, frame: VectorCont
     return replace(metrics, accuracy=vector.clamp(0, 1)[0].to(metrics.accuracy.dtype))
 
 
+def _value_to(evaluation: ModelEvaluation, frame: VectorContext) -> Tensor:
+    return evaluation.value[None]
+
+
+def _value_from(vector: Tensor, evaluation: ModelEvaluation, frame: VectorContext) -> ModelEvaluation:
+    return replace(evaluation, value=vector.clamp(0, 1 if evaluation.metric == "accuracy" else None)[0])
+
+
 # Tensors of a network
 
 
@@ -302,10 +310,12 @@ KINDS: Mapping[str, VectorKind] = {
         VectorKind(ClassPrototypes, _prototypes_to, _prototypes_from, (512.0, 16.0)),
         VectorKind(LabelMarginal, _shares_to, _shares_from, (1.0, 1.0), (2.0, math.sqrt(2))),
         VectorKind(ValidationMetrics, _accuracy_to, _accuracy_from, (1.0, 1.0), (1.0, 1.0)),
+        VectorKind(ModelEvaluation, _value_to, _value_from, (4.0, 4.0)),
         VectorKind(ModelState, _state_to, _state_from, (256.0, 4.0)),
         VectorKind(ModelUpdate, _state_to, _state_from, (128.0, 0.25)),
     )
 }
 MODELS = (ModelState.kind, ModelUpdate.kind)
-STATISTICS = tuple(kind for kind in KINDS if kind not in (*MODELS, ValidationMetrics.kind))
-"""The kinds of statistics of data: neither models nor accuracies of models."""
+EVALUATIONS = (ValidationMetrics.kind, ModelEvaluation.kind)
+STATISTICS = tuple(kind for kind in KINDS if kind not in (*MODELS, *EVALUATIONS))
+"""The kinds of statistics of data: neither models nor evaluations of models."""

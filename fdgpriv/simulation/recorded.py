@@ -22,7 +22,7 @@ from fdgpriv.simulation.simulator import Simulator
 from fdgpriv.simulation.style import style_series
 from fdgpriv.simulation.training import training_series
 from fdgpriv.simulation.translator import translator_series
-from fdgpriv.simulation.validation import validation_series
+from fdgpriv.simulation.validation import evaluation_series, validation_series
 
 
 def recorded_series(run: RecordedRun) -> Mapping[str, ArtifactSeries[Simulator]]:
@@ -44,6 +44,7 @@ def recorded_series(run: RecordedRun) -> Mapping[str, ArtifactSeries[Simulator]]
         translator_series(run),
         statistics_series(run),
         validation_series(run),
+        evaluation_series(run),
     )
     not_evaluated = run.method.disclosure().not_evaluated
     recorded = [series for series in series_or_none if series is not None and series.called not in not_evaluated]

@@ -1,14 +1,14 @@
-"""Artifact kind: the accuracies that clients report on the models they receive, over all rounds (LSI, CCST)."""
+"""Artifact kinds: the accuracies or losses that clients report on the models they receive, over all rounds."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fdgpriv.artifacts.artifact import SERVER, Artifact, Message
 from fdgpriv.artifacts.parameters import ModelState
-from fdgpriv.artifacts.statistics import ValidationHistory, ValidationMetrics
+from fdgpriv.artifacts.statistics import ModelEvaluation, ValidationHistory, ValidationMetrics
 from fdgpriv.federation.held_out import held_out_for
 from fdgpriv.models.cpu_io import with_cpu_io
 from fdgpriv.results.utility import logits
@@ -17,6 +17,11 @@ from fdgpriv.simulation.recorded_run import RecordedRun
 from fdgpriv.simulation.simulator import ClientSample, ClientSimulator, DefendedSimulator, Simulator, answered
 from fdgpriv.threat import Capability
 from fdgpriv.utils.seeds import generator
+
+METRIC_OF_EACH: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "accuracy": lambda logits, labels: (logits.argmax(1) == labels).float(),
+    "loss": lambda logits, labels: nn.functional.cross_entropy(logits, labels, reduction="none"),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,16 +34,21 @@ class ValidationSimulator(ClientSimulator, DefendedSimulator):
 
     Attributes:
         models: The model of each accuracy; where that one was not recorded, the next recorded one.
+        metric: ``accuracy`` or ``loss``.
     """
 
     models: Sequence[ModelState]
+    metric: str = "accuracy"
 
     kind = ValidationHistory.kind
 
-    def answer(self, sample: ClientSample, rng: torch.Generator) -> Message:
+    def held_out(self, sample: ClientSample, rng: torch.Generator) -> ClientSample:
+        """The images that a client with the images of `sample` holds out."""
         count = held_out_for(len(sample.index), self.federation.held_out)
-        held_out = torch.randperm(len(sample.party.images), generator=rng)[:count]
-        client = self.client(sample, rng, ClientSample(sample.party, held_out))
+        return ClientSample(sample.party, torch.randperm(len(sample.party.images), generator=rng)[:count])
+
+    def answer(self, sample: ClientSample, rng: torch.Generator) -> Message:
+        client = self.client(sample, rng, self.held_out(sample, rng))
         distinct = {id(model): model for model in self.models}
         answers = {key: answered(client, self.verb, model, ValidationMetrics) for key, model in distinct.items()}
         return [answers[id(model)] for model in self.models]
@@ -51,35 +61,62 @@ class ValidationSimulator(ClientSimulator, DefendedSimulator):
         """Whether the defense changes the accuracies."""
         return self.defense.alters(ValidationMetrics.kind)
 
-    def correct(self, images: Tensor, labels: Tensor) -> Tensor:
-        """(N, T): 1 where a model names an image (N, 3, H, W) right, else 0; accuracies are means over held-out images."""
+    def of_each(self, images: Tensor, labels: Tensor) -> Tensor:
+        """(N, T): each model's `metric` on each image (N, 3, H, W); what a client shares is the mean over held-out images."""
         network = with_cpu_io(self.method.model(self.federation, generator(0)).to(self.federation.device))
         columns = {}
         for model in {id(model): model for model in self.models}.values():
             model.load_into(network)
-            columns[id(model)] = (logits(network, images).argmax(1) == labels).float()
+            columns[id(model)] = METRIC_OF_EACH[self.metric](logits(network, images), labels)
         return torch.stack([columns[id(model)] for model in self.models], dim=1)
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
-        """The accuracies (T,)."""
+        """The values (T,)."""
         assert isinstance(artifact, ValidationHistory)
-        return artifact.accuracies.float()
+        return artifact.values.float()
 
     def from_vector(self, row: Tensor, received_model: ModelState | None) -> Artifact:
-        return ValidationHistory(client=SERVER, round=self.models[-1].round, accuracies=row.clamp(0, 1).double())
+        values = row.clamp(0, 1 if self.metric == "accuracy" else None).double()
+        return ValidationHistory(client=SERVER, round=self.models[-1].round, values=values)
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluationSimulator(ValidationSimulator):
+    """The values of a metric of the received models on the images that the client holds out, computed directly."""
+
+    def answer(self, sample: ClientSample, rng: torch.Generator) -> Message:
+        held_out = self.held_out(sample, rng)
+        values = self.of_each(held_out.images, held_out.labels).mean(0)
+        return [
+            ModelEvaluation(client=SERVER, round=model.round, value=value, metric=self.metric, trained=False)
+            for model, value in zip(self.models, values, strict=True)
+        ]
+
+    @property
+    def defended(self) -> bool:
+        return self.defense.alters(ModelEvaluation.kind)
 
 
 def joined(metrics: Sequence[Artifact]) -> ValidationHistory:
-    """Several rounds' accuracies as one artifact with the metadata of the last."""
-    accuracies = torch.stack([metric.tensors()["accuracy"].double() for metric in metrics])
-    return ValidationHistory(client=metrics[-1].client, round=metrics[-1].round, accuracies=accuracies)
+    """Several rounds' metrics as one artifact with the metadata of the last."""
+    values = torch.stack([next(iter(metric.tensors().values())).double() for metric in metrics])
+    return ValidationHistory(client=metrics[-1].client, round=metrics[-1].round, values=values)
 
 
 def validation_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
     """The accuracies of all rounds in which all clients of the last round reported one, where its model is recorded."""
+    return _series(run, ValidationMetrics.kind)
+
+
+def evaluation_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
+    """The same of evaluations of received models; those of models that clients trained are not read."""
+    return _series(run, ModelEvaluation.kind)
+
+
+def _series(run: RecordedRun, kind: str) -> ArtifactSeries[Simulator] | None:
     shared: dict[tuple[int, str], dict[str, Artifact]] = {}
-    for record, artifact in run.transcript.of_kind(ValidationMetrics.kind):
-        if artifact is not None:
+    for record, artifact in run.transcript.of_kind(kind):
+        if artifact is not None and not (isinstance(artifact, ModelEvaluation) and artifact.trained):
             shared.setdefault((record.round, record.verb), {})[record.origin] = artifact
     if not shared:
         return None
@@ -91,14 +128,19 @@ def validation_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
         if model is None:
             return None
         models.insert(0, model)
+    made_from = run.method, run.federation, run.defense, run.client_template, times[-1][1], models
+    example = shared[times[-1]][clients[0]]
+    simulator = (
+        EvaluationSimulator(*made_from, metric=example.metric)
+        if isinstance(example, ModelEvaluation)
+        else ValidationSimulator(*made_from)
+    )
     return ArtifactSeries(
-        simulator=ValidationSimulator(
-            run.method, run.federation, run.defense, run.client_template, times[-1][1], models
-        ),
+        simulator=simulator,
         level="client",
         wire={name: joined([shared[time][name] for time in times]) for name in clients},
         clients=clients,
         needs=frozenset({Capability.SEES_INDIVIDUAL_ARTIFACT, Capability.SEES_ALL_ROUNDS}),
         expensive=True,
-        name=ValidationMetrics.kind,
+        name=kind,
     )
