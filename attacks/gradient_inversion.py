@@ -189,7 +189,8 @@ class GradientInversion(Attack):
         parameters = initial
         for _ in range(max(1, self.unrolled)):
             loss = nn.functional.cross_entropy(functional_call(model, parameters, (images,)), labels)
-            gradients = torch.autograd.grad(loss, list(parameters.values()), create_graph=True)
+            # zeros for layers that this loss does not use, as a second head
+            gradients = torch.autograd.grad(loss, list(parameters.values()), create_graph=True, materialize_grads=True)
             if not self.unrolled:
                 return list(gradients)
             parameters = {

@@ -1,5 +1,6 @@
 """Shuffle: the server receives each round's answers in random order and does not learn who sent which."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -27,6 +28,10 @@ class Shuffle(Defense):
                 f"shuffle: not applicable to {sharing.method}, whose server needs to know whose {named[0]} it receives"
             )
         return self
+
+    def check_sizes(self, sizes: Mapping[str, int]) -> None:
+        if len(sizes) < 2:
+            raise ValueError(f"shuffle: want at least 2 clients, of which any may be the sender; got {len(sizes)}")
 
     @property
     def anonymous(self) -> bool:

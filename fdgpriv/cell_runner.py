@@ -22,6 +22,7 @@ from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.not_measured import not_measured
 from fdgpriv.evaluation.remedies import remedies
 from fdgpriv.federation.partition import Population
+from fdgpriv.federation.unfederated import participants_of
 from fdgpriv.federation.weights import Weights
 from fdgpriv.judging import MeasuredCell
 from fdgpriv.privacy.release import DRAWS, ENTRIES, Measurement, measure
@@ -139,7 +140,8 @@ class CellRunner:
 
     def _after_training(self, cell: Cell, trained: Trained, evaluator: Evaluator) -> CompletedCell:
         dim = len(evaluator.template.vector()) if evaluator.shares_styles else ENTRIES
-        sizes = {name: len(data) for name, data in evaluator.population.clients.items()}
+        trained_on = participants_of(evaluator.method, evaluator.population.clients)
+        sizes = {name: len(data) for name, data in trained_on.items()}
         completed = CompletedCell(
             cell=cell,
             trained=trained,
@@ -173,9 +175,10 @@ class CellRunner:
         """Every attack by every adversary on every kind that it reads, not evaluated yet."""
         run_key = RunKey(cell.method, self.config.dataset, cell.target, cell.seed, cell.defense)
         few = not self.config.every_ablation
+        attacks = self.config.attacks if evaluator.method.disclosure().shares else ()
         combinations = [
             (spec, attack, role, kind)
-            for spec in self.config.attacks
+            for spec in attacks
             for attack in (self.config.attack(spec),)
             for role in self.config.threats
             if role in attack.threats

@@ -65,6 +65,11 @@ class AuditConfig(Options):
             unusable={name: part.line for name, part in tried.items() if isinstance(part, Failed)},
         )
         parts = [config.method(spec) for spec in config.methods]
+        for part in parts:
+            if self.engine == "flower" and not part.federated:
+                raise ValueError(
+                    f"--engine: {part.name()} is no federation of clients, and runs with --engine local only"
+                )
         threats = {spec: config._usable(spec).threats for spec in config.attacks}
         noised = False
         for spec in self.defenses:
@@ -83,6 +88,9 @@ class AuditConfig(Options):
                     f"--method: want each method once, got {config.methods[same]} and {config.methods[i]}, which are equal"
                 )
         if self.attacks != ALL:
+            if self.attacks and not any(part.disclosure().shares for part in parts):
+                names = " and ".join(config.methods)
+                raise ValueError(f"--attack: {names} shares nothing that an attack could read; want --attack none")
             for spec in config.attacks:
                 config._check_reads(spec, parts)
         for role in self.threats:

@@ -292,6 +292,8 @@ def defended(method: M, spec: str, bug: Bug | None = None) -> tuple[M, Defense]:
         ValueError: The defense is not applicable to the method.
     """
     defense: Defense = Defense.parse(spec)
+    if defense != Defense.named("none")() and not method.disclosure().shares:
+        raise ValueError(f"{spec}: not applicable to {method.name()}, which shares nothing that could be protected")
     if bug is not None:
         defense = defense.with_bug(bug)
     method = defense.local_training(method)

@@ -10,6 +10,7 @@ import torch
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import defended
+from fdgpriv.federation.unfederated import participants_of
 from fdgpriv.federation.weights import Weights
 from fdgpriv.models.architecture import RANDOM
 from fdgpriv.models.backbone import Backbone
@@ -63,14 +64,15 @@ def _built(config: AuditConfig, dataset: Dataset, weights: Mapping[str, dict[Tra
                 name = config.setup(spec, dataset.n_sources).backbone
                 federation = replace(federation, backbone=partial(recorded, name, federation.backbone))
                 method.check(method.model(federation, generator(seed)))
-                for client_data in clients.values():
+                trained_on = participants_of(method, clients)
+                for client_data in trained_on.values():
                     method.check_data(client_data)
                 for defense in config.defenses:
                     protected_method, protecting = defended(method, defense, config.inject_bug)
-                    protecting.check_sizes({name: len(client_data) for name, client_data in clients.items()})
+                    protecting.check_sizes({name: len(client_data) for name, client_data in trained_on.items()})
                     trained = protected_method.model(federation, generator(seed))
                     protected_method.check(trained)
-                    for client_data in clients.values():
+                    for client_data in trained_on.values():
                         protected_method.check_data(client_data)
                     protecting.check_model(trained)
     return bool(built)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter, process_time
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 
@@ -24,6 +24,7 @@ from fdgpriv.federation.local_engine import LocalEngine
 from fdgpriv.federation.transcript import BUDGET, Transcript
 from fdgpriv.federation.upload import ClientFailed
 from fdgpriv.federation.wire import Diverged, Wire
+from fdgpriv.method import Method
 from fdgpriv.training import Cell, PreparedCell
 from fdgpriv.utils.console import ProgressLog
 
@@ -44,7 +45,9 @@ class _Stopped(Exception):
 
 @dataclass
 class TimedWire(Wire):
-    """A wire that notes when the server first sends the model of each round, and stops the training after some rounds.
+    """A wire that notes when each round begins, and stops the training after some rounds.
+
+    It begins when the server first sends its model, or asks clients to train that are sent none.
 
     Attributes:
         began: By round, the time and the processor time of this process, in seconds.
@@ -53,12 +56,14 @@ class TimedWire(Wire):
     began: dict[int, tuple[float, float]] = field(default_factory=dict, init=False)
 
     def down(self, client: str, verb: str, message: Sequence[Artifact], round: int | None = None) -> Message:
-        for artifact in message:
-            if isinstance(artifact, ModelState) and artifact.client == SERVER:
-                self.began.setdefault(artifact.round, _clocks())
-                if artifact.round >= TIMED_ROUNDS:
-                    raise _Stopped
-        return super().down(client, verb, message, round)
+        begun = {a.round for a in message if isinstance(a, ModelState) and a.client == SERVER}
+        begun |= set() if message or round is None else {round}
+        for number in begun:
+            self.began.setdefault(number, _clocks())
+        delivered = super().down(client, verb, message, round)
+        if any(number >= TIMED_ROUNDS for number in begun):
+            raise _Stopped
+        return delivered
 
 
 @dataclass(frozen=True)
@@ -150,7 +155,7 @@ def _timed(
     """Trains `TIMED_ROUNDS` rounds: the time, and the processor time."""
     start = _clocks()
     with suppress(_Stopped):
-        LocalEngine(workers).run(prepared.method, prepared.federation, clients, wire)
+        LocalEngine(workers).run(_short(prepared.method), prepared.federation, clients, wire)
     end = _clocks()
     second, third = wire.began.get(1, end), wire.began.get(TIMED_ROUNDS, end)
     time, processor_time = (
@@ -169,6 +174,14 @@ def _applying(evaluations: Iterable[AttackEvaluation]) -> tuple[dict[str, list[t
         else:
             refused.setdefault(evaluation.spec, reason)
     return applying, {spec: reason for spec, reason in refused.items() if spec not in applying}
+
+
+def _short(method: Method) -> Method:
+    """The method; with few rounds if it shares no model before its last one, so that what it shares is known."""
+    if method.federated:
+        return method
+    shortened: Method = replace(cast(Any, method), rounds=min(method.rounds, TIMED_ROUNDS))
+    return shortened
 
 
 def _clocks() -> tuple[float, float]:
@@ -191,6 +204,8 @@ def _cell_lines(cell: CellEstimate) -> list[str]:
     lines = [f"training: about {_duration(cell.train_s)}"]
     if count:
         lines.append(f"attacks: {len(cell.applying)} apply, {count} evaluations: {attacks}")
+    elif not cell.not_applying:
+        lines.append("attacks: none")
     for spec, evaluated in cell.applying.items():
         by_kind = {kind: [role for other, role in evaluated if other == kind] for kind, _ in evaluated}
         lines.append(f"  {spec}: " + "; ".join(f"{kind} by {', '.join(roles)}" for kind, roles in by_kind.items()))

@@ -25,6 +25,9 @@ class Method(Role):
         presets: By preset of the audit, the fields that it sets.
         paper_setup: The federation of the paper's experiments, for the preset ``paper``.
         personal: Whether clients receive different, personalised models.
+        federated: Whether clients and a server train together. Engines over Flower run no others, and defenses protect nothing
+            where nothing is shared.
+        pools_images: Whether one participant trains on the images of all clients.
         own_network: Whether it trains a network that its paper defines, whatever backbone is asked for.
         rounds: Number of rounds.
         local_statistics: Whether BatchNorm statistics stay with the clients, so that the global model has none that fit: each
@@ -36,6 +39,8 @@ class Method(Role):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]
     paper_setup: ClassVar[Setup] = Setup()
     personal: ClassVar[bool] = False
+    federated: ClassVar[bool] = True
+    pools_images: ClassVar[bool] = False
 
     rounds: int
 

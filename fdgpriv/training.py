@@ -31,6 +31,7 @@ from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.local_engine import LocalEngine
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.transcript import MANIFEST, TENSORS, VIEWS, Transcript
+from fdgpriv.federation.unfederated import UnsharedModels
 from fdgpriv.federation.upload import ClientFailed
 from fdgpriv.federation.wire import Diverged, Wire
 from fdgpriv.method import Method
@@ -38,7 +39,7 @@ from fdgpriv.registry import Role, registered
 from fdgpriv.results.round_log import RoundLog, round_log
 from fdgpriv.results.rounds import RoundEvaluation, accuracies, figures
 from fdgpriv.results.selection import chosen
-from fdgpriv.results.utility import accuracy, personal_utility, utility
+from fdgpriv.results.utility import accuracy, mean_utility, personal_utility, utility
 from fdgpriv.results.utility_finding import PersonalUtility, RoundUtility, Utility
 from fdgpriv.utils.checksum import check_files, digest, read_json, write_json, write_tensors
 from fdgpriv.utils.console import ProgressLog
@@ -213,11 +214,14 @@ def _utility(prepared: PreparedCell, model: nn.Module, observer: RoundEvaluation
     Raises:
         Diverged: Logits are not finite.
     """
-    method, population = prepared.method, prepared.population
-    final, personal = utility(model, population, method.local_statistics), None
+    method, population, personal = prepared.method, prepared.population, None
     if method.personal:
         names = list(population.clients)
         personal = personal_utility(lambda name: method.model_of(model, name), names, population)
+    if personal is not None and isinstance(model, UnsharedModels):
+        final, personal = mean_utility(personal, population), None
+    else:
+        final = utility(model, population, method.local_statistics)
     adapted = method.adapted_logits(model, population.target.pixels) if len(population.target.labels) else None
     evaluated = observer.evaluated
     if method.rounds not in evaluated:  # the final model was not sent to clients

@@ -19,6 +19,7 @@ _MAX_NAMED = 3  # arms in one sentence
 _NOTHING = "Nothing to do on this evidence, which is no proof: only a proved epsilon is"
 _HIDDEN = "Measured here: not seen by anyone but its client."
 _SHARE_LESS = "Share it from more images, less often, or not at all"
+_UNSHARED = "no client shares anything, so there is nothing to attack"
 
 
 @dataclass(frozen=True)
@@ -244,6 +245,8 @@ def sentence(results: Results) -> str:
     if len(answers) == 1:
         return _sentence_on_one(answers[0], results.dataset.name)
     attacked = [arm for arm in answers if arm.asked]
+    if not attacked and all(run.shares_nothing for run in results.runs):
+        return f"{_UNSHARED.capitalize()}."
     if not attacked:
         methods = joined(unique(arm.arm.method for arm in answers))
         return f"Nothing was attacked, so this says nothing about what {methods} give away."
@@ -279,6 +282,8 @@ def _sentence_on_one(answers: ArmAnswers, dataset: str) -> str:
     subject = f"{arm.method} on {dataset}" + ("" if arm.defense == "none" else f" with {defense(arm.defense)}")
     if arm.runs[0].ended is not None and not answers.asked:
         return f"Training of {subject} failed, so nothing was attacked."
+    if not answers.asked and all(run.shares_nothing for run in arm.runs):
+        return f"{subject}: {_UNSHARED}."
     if not answers.asked:
         return f"Nothing was attacked, so this says nothing about what {arm.method} gives away."
     seeds = f" ({n_seeds} seeds, each question by its worst answer)" if n_seeds > 1 else ""

@@ -12,6 +12,7 @@ from torch import nn
 from fdgpriv.artifacts.artifact import SERVER, Artifact, Message
 from fdgpriv.artifacts.statistics import SampleCount
 from fdgpriv.cli.options import Options
+from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.defense import Defense, defended
 from fdgpriv.federation.checkpoint import Checkpoints
@@ -33,7 +34,7 @@ from fdgpriv.utils import flower_import as flower
 
 SIZES = (5, 3, 7)
 VARIANTS: list[tuple[str, dict[str, Any], str]] = [
-    *((name, {}, "none") for name in Method.names()),
+    *((name, {}, "none") for name in Method.names() if Method.named(name).federated),
     ("fedavg", {"selection": "validation", "buffers": "keep_local", "participants": 2}, "gaussian:epsilon=4,on=all"),
     ("fedavg", {"batch_size": 20}, "dpsgd"),
     ("fedavg", {}, "secure_aggregation"),
@@ -67,6 +68,17 @@ def test_flower_equals_local(name: str, settings: dict[str, Any], defense: str) 
         assert equal(artifact.tensors(), transcript.kept[index].tensors()), transcript.records[index]
         assert artifact.facts() == transcript.kept[index].facts()
     assert log == local.log
+
+
+@pytest.mark.parametrize("name", [name for name in Method.names() if not Method.named(name).federated])
+def test_what_is_no_federation_is_refused(name: str) -> None:
+    world = federation(len(SIZES), 0, network(1, 2, 1))
+    data = {client: held(client, n) for client, n in zip(world.clients, SIZES, strict=True)}
+    refusal = f"^--engine: {name} is no federation of clients, and runs with --engine local only$"
+    with pytest.raises(ValueError, match=refusal):
+        over_flower(small(name), world, data)
+    with pytest.raises(ValueError, match=refusal):
+        AuditConfig(methods=("fedavg", name), engine="flower").checked()
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from factories import SURE, crossed, federation, held, network, refused, run, se
 from scipy import stats
 from torch import Tensor
 
+from fdgpriv.attack import Attack
 from fdgpriv.federation.local_training import Batch
 
 jigsaw: Any = import_module("fdgpriv.methods._jigsaw")
@@ -97,6 +98,16 @@ def test_both_heads_are_shared() -> None:
         assert (state.state["jigsaw.weight"].shape, state.state["jigsaw.bias"].shape) == ((31, 4), (31,))
     first, *_, last = crossed(ran.transcript, "model_state")
     assert not torch.equal(first.state["jigsaw.weight"], last.state["jigsaw.weight"])
+
+
+@pytest.mark.parametrize("unrolled", [0, 2])
+def test_gradients_are_inverted_without_the_second_head(unrolled: int) -> None:
+    """Adversaries simulate cross-entropy, on which the second head does not depend."""
+    model = small("jigen").model(federation(2, build=network(1, 2)), seeded(0)).eval()
+    data, attack = held("client-0", 4), Attack.parse(f"gradient_inversion:unrolled={unrolled}")
+    changes = attack._change(model, data.images, data.labels)
+    by_name = dict(zip((name for name, _ in model.named_parameters()), changes, strict=True))
+    assert all(bool(by_name[name].any()) != name.startswith("jigsaw") for name in by_name if name.endswith("weight"))
 
 
 def test_images_too_small_to_cut_are_refused() -> None:

@@ -15,7 +15,7 @@ SIZES = {f"client-{i}": 41 for i in range(30)}
 def test_suggested_defenses_apply(name: str) -> None:
     method = Method.named(name)()
     sharing, suggested = method.disclosure(), remedies(method, SIZES)
-    assert suggested
+    assert suggested or not sharing.shares
     for remedy in suggested:
         _, defense = defended(method, remedy.defense)
         assert not set(remedy.hides) & set(sharing.individual)

@@ -19,13 +19,17 @@ def not_measured(
         once: Whether training was done with one seed only.
         few: Whether further evaluations are left out where simulation is expensive.
     """
-    sentences = []
+    sentences, shares = [], evaluator.method.disclosure().shares
     if failed is not None:
         sentences.append(f"Training failed, so nothing was attacked: {failed}.")
     elif diverged is not None:
         sentences.append(f"Nothing was attacked: {diverged}.")
     elif not attacked:
         sentences.append("Nothing was attacked: --attack none was asked for.")
+    elif not shares:
+        sentences.append("Nothing was attacked: no client shares anything.")
+    if not shares:
+        sentences.append("Accuracies are means over the clients' own models: there is no model for everyone.")
     if failed is None and diverged is None and (idle := _idle(evaluator)):
         sentences.append(f"No model was trained on what these clients hold, they were in no round: {', '.join(idle)}.")
     kinds = {record.kind for record in evaluator.transcript.records}
@@ -43,7 +47,7 @@ def not_measured(
             f"The attacker that does not know the defense was not evaluated on {', '.join(costly)}, which it would have to "
             "train again: --preset thorough does."
         )
-    if attacked:
+    if attacked and shares:
         sentences.append(
             "Not evaluated: a server that departs from the protocol (for instance one that chooses the models it sends), an "
             "adversary that controls several clients, and the difference of a client's artifacts before and after it gains "
@@ -86,4 +90,6 @@ def _idle(evaluator: Evaluator) -> list[str]:
     """The clients that never shared a model or an update, where others did."""
     records = evaluator.transcript.records
     senders = {r.sender for r in records if r.kind in (ModelState.kind, ModelUpdate.kind)}
+    if evaluator.method.pools_images:
+        return []
     return [name for name in evaluator.population.clients if senders and name not in senders]

@@ -100,6 +100,7 @@ class Disclosure:
         method: Its name.
         otherwise: Maximum number of releases per client and run, for kinds not in `often`.
         often: The same by kind.
+        shares: Whether clients send anything at all.
         uploads: The kinds that clients send; empty if not stated.
         individual: Those of `uploads` of which the server needs each client's, and not only their sum.
         signed_importances: Whether importance weights may be negative.
@@ -117,6 +118,7 @@ class Disclosure:
     method: str
     otherwise: int
     often: Mapping[str, int] = field(default_factory=dict)
+    shares: bool = True
     uploads: tuple[str, ...] = ()
     individual: tuple[str, ...] = ()
     signed_importances: bool = False
@@ -140,7 +142,7 @@ class Disclosure:
         A kind that is none of an artifact names a model of several clients.
         """
         uploaded = _COMPUTED_FROM.get(kind, kind)
-        return not self.uploads or uploaded in self.uploads or uploaded not in Artifact.kinds
+        return self.shares and (not self.uploads or uploaded in self.uploads or uploaded not in Artifact.kinds)
 
     def per_image(self, kind: str) -> bool:
         """Whether an artifact of this kind describes one image."""
@@ -151,6 +153,14 @@ class FederatedMethod(Protocol):
     """The interface of a method for engines and simulators."""
 
     rounds: int
+
+    @property
+    def federated(self) -> bool:
+        """Whether clients and a server train together."""
+
+    @property
+    def pools_images(self) -> bool:
+        """Whether one participant trains on the images of all clients."""
 
     @classmethod
     def name(cls) -> str:

@@ -21,6 +21,7 @@ from fdgpriv.federation.participant import stream
 from fdgpriv.federation.request import Answers, Request
 from fdgpriv.federation.state import Resumable
 from fdgpriv.federation.stored_loops import StoredLoops
+from fdgpriv.federation.unfederated import UnsharedModels, participants_of
 from fdgpriv.federation.wire import Wire
 from fdgpriv.utils.arithmetic import fixed_arithmetic
 from fdgpriv.utils.file_memory import LARGE
@@ -48,6 +49,10 @@ class Clients(ABC):
         Raises:
             ClientFailed: From the iterator: a client's code raised an exception, or the client is lost.
         """
+
+    def models(self) -> dict[str, nn.Module]:
+        """By client, the model that it holds, for the evaluator; none where clients tell the evaluator nothing."""
+        return {}
 
     def log(self) -> dict[str, float]:
         """The diagnostics of all clients together, for the evaluator; none where clients tell the evaluator nothing."""
@@ -103,18 +108,23 @@ class Engine(Resumable, ABC):
         Args:
             method: Provides server and clients.
             federation: The public facts.
-            data: Each client's data, passed to that client only.
+            data: Each client's data, passed to that client only; pooled if the method `pools_images`.
             wire: Transports the messages.
 
         Raises:
             fdgpriv.federation.wire.Diverged: Training gave NaN or an infinity.
             fdgpriv.federation.upload.ClientFailed: A client's answer is invalid, or its code raised an exception.
         """
+        data = participants_of(method, data)
+        if method.pools_images:
+            federation, wire.sizes = replace(federation, clients=tuple(data)), {n: len(own) for n, own in data.items()}
         pool = ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
         try:
             with self.clients(method, federation, data, wire, pool) as clients:
                 model = self._train(method, federation, clients, wire, pool)
                 self._settle()
+                if isinstance(model, UnsharedModels):
+                    model.fill(clients.models())
                 self.log |= clients.log()
                 return model
         finally:
@@ -146,8 +156,9 @@ class Engine(Resumable, ABC):
         start = perf_counter()
         delivered = {name: wire.down(name, ask.verb, ask.messages[name], ask.round(name)) for name in ask.messages}
         self.wire_s += perf_counter() - start
+        models = _models(ask) or self._unsent(ask, clients)
         pending = clients.send(ask, delivered)
-        self._evaluate(ask, pool)
+        self._evaluate(models, pool)
         messages: dict[str, Message] = {}
         for name, message in pending:
             messages[name] = message
@@ -169,9 +180,15 @@ class Engine(Resumable, ABC):
         everything = {**state, "generators": generators}  # last, since loading the others may draw from them
         return StoredLoops(self.checkpoints, everything, wire, self._settle, federation.device, clients.resumable)
 
-    def _evaluate(self, ask: Request, pool: ThreadPoolExecutor) -> None:
-        """Starts `on_round` if this request sends the model of a new round."""
-        if not (models := _models(ask)) or self.on_round is None:
+    def _unsent(self, ask: Request, clients: Clients) -> dict[str, ModelState]:
+        """By client, the model that it holds, where a request begins a round and has no artifact for any client."""
+        if self.on_round is None or ask.number is None or ask.number <= self._latest or any(ask.messages.values()):
+            return {}
+        return {name: ModelState.of(model, name, ask.number) for name, model in clients.models().items()}
+
+    def _evaluate(self, models: Mapping[str, ModelState], pool: ThreadPoolExecutor) -> None:
+        """Starts `on_round` if these models are of a new round."""
+        if not models or self.on_round is None:
             return
         round = max(model.round for model in models.values())  # a model sent in round r is the one after r rounds
         if round > self._latest:

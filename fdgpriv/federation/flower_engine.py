@@ -76,6 +76,10 @@ class GridEngine(Engine):
         pool: ThreadPoolExecutor,
     ) -> AbstractContextManager[Clients]:
         assert self.grid is not None
+        if not method.federated:
+            raise ValueError(
+                f"--engine: {method.name()} is no federation of clients, and runs with --engine local only"
+            )
         nodes = self.nodes or nodes_of(self.grid, len(federation.clients), self.stopped)
         if {name: node.samples for name, node in nodes.items()} != dict(wire.sizes):
             raise ValueError(

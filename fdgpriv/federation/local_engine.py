@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
+from torch import nn
+
 from fdgpriv.artifacts.artifact import Message
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.disclosure import FederatedMethod
@@ -59,6 +61,10 @@ class LocalClients(Clients):
             for name in largest
         }
         return ((name, answers.pop(name).result()) for name in largest)
+
+    def models(self) -> dict[str, nn.Module]:
+        held = {name: getattr(participant.client, "model", None) for name, participant in self.participants.items()}
+        return {name: model for name, model in held.items() if isinstance(model, nn.Module)}
 
     def log(self) -> dict[str, float]:
         return mean_log(getattr(participant.client, "log", {}) for participant in self.participants.values())

@@ -86,7 +86,8 @@ def _outcome(run: Run) -> Iterator[str]:
     if accuracy is not None and accuracy.value is not None:
         ends = f" [{accuracy.ci95[0]:.3f}, {accuracy.ci95[1]:.3f}]" if accuracy.ci95 else ""
         yield f"accuracy on the unseen domain {accuracy.value:.3f}{ends}"
-    yield count(run.questions) if run.questions else "nothing was attacked"
+    nothing = "nothing crossed the wire" if run.shares_nothing else "nothing was attacked"
+    yield count(run.questions) if run.questions else nothing
 
 
 def _leaks(runs: Sequence[Run]) -> list[tuple[Run, Question]]:

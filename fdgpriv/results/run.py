@@ -177,6 +177,11 @@ class Run(Entry):
         """Why training ended without a model; None if it did not."""
         return self.failed or self.diverged
 
+    @property
+    def shares_nothing(self) -> bool:
+        """Whether its training ended, and no artifact crossed the wire."""
+        return self.ended is None and not self.artifacts
+
     def failed_parts(self) -> Iterator[str]:
         """One line for everything that failed after the training: measurements, attacks and claims."""
         yield from self.failures

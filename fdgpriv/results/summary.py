@@ -17,7 +17,7 @@ _ROUNDING = 1e-9  # the mean of thirds is not exactly one
 def verdicts(results: Results) -> str:
     """Each run, with one line per question; then accuracies over several trainings, and warnings about the data."""
     lines = [line for run in results.runs for line in _run(run)]
-    if results.runs and not any(run.attacks for run in results.runs):
+    if results.runs and not any(run.attacks or run.shares_nothing for run in results.runs):
         lines.append("nothing was attacked")
     if is_averaged(results):
         lines += ["accuracy over targets and seeds:", *_over_trainings(results)]
@@ -39,6 +39,8 @@ def _run(run: Run) -> Iterator[str]:
             yield f"  each client with its own model: {accuracy}"
     if run.questions:
         yield f"  {count(run.questions)}"
+    elif run.shares_nothing:
+        yield "  nothing crossed the wire: there is nothing to attack"
     for question in run.questions:
         yield f"  {line(question)}"
     yield from (f"  failed: {failure}" for failure in run.failed_parts())

@@ -62,7 +62,18 @@ def utility(model: nn.Module, population: Population, own_statistics: bool = Fal
         source_accuracy=accuracy(source, torch.cat([data.held_out_labels for data in clients])),
         target_accuracy=accuracy(target_logits, target.labels),
         calibration_error=calibration_error(target_logits, target.labels).measured,
-        chance=float(target.labels.bincount().max()) / len(target.labels) if len(target.labels) else None,
+        chance=_chance(target.labels),
+    )
+
+
+def mean_utility(clients: PersonalUtility, population: Population) -> Utility:
+    """Utility of a training without a model for everyone: the accuracies are the means over the clients' own models."""
+    reason = "each client has a model of its own, and there is none for everyone"
+    return Utility(
+        source_accuracy=clients.source_accuracy,
+        target_accuracy=clients.target_accuracy,
+        calibration_error=Measured(value=None, direction="lower_better", reason=reason),
+        chance=_chance(population.target.labels),
     )
 
 
@@ -129,6 +140,11 @@ def no_utility(reason: str) -> Utility:
         Measured(value=None, direction=direction, reason=reason) for direction in ("higher_better", "lower_better")
     ]
     return Utility(source_accuracy=figures[0], target_accuracy=figures[0], calibration_error=figures[1])
+
+
+def _chance(labels: Tensor) -> float | None:
+    """Share of the most frequent of these labels (N,); None if there are none."""
+    return float(labels.bincount().max()) / len(labels) if len(labels) else None
 
 
 def _share(correct: Tensor) -> Measured:

@@ -75,7 +75,8 @@ class Utility(Entry):
     """Utility of the trained model on held-out source images and on the target domain.
 
     The accuracies outside `rounds` and the three rules are those of the returned model: some methods return the last
-    round's, others select one by accuracies that clients report. The rules are the same for all methods.
+    round's, others select one by accuracies that clients report. Where clients share nothing, they are means over the clients'
+    own models. The rules are the same for all methods.
 
     Attributes:
         rounds: Every round whose model was evaluated, by the evaluator only; the accuracies are not shared.

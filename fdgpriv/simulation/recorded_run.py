@@ -52,6 +52,6 @@ class RecordedRun:
         if not sent:
             return {}
         domain = {name: self.population.main_domain(name) for name in self.population.domain_of}
-        of_domain = {domain[name]: model for name, model in sent.items()}
+        of_domain = {domain[name]: model for name, model in sent.items() if name in domain}
         default = next(iter(sent.values()))
         return {name: sent.get(name) or of_domain.get(domain[name], default) for name in domain}
