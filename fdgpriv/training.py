@@ -215,13 +215,13 @@ def _utility(prepared: PreparedCell, model: nn.Module, observer: RoundEvaluation
         Diverged: Logits are not finite.
     """
     method, population, personal = prepared.method, prepared.population, None
+    final = None if isinstance(model, UnsharedModels) else utility(model, population, method.local_statistics)
     if method.personal:
         names = list(population.clients)
         personal = personal_utility(lambda name: method.model_of(model, name), names, population)
-    if personal is not None and isinstance(model, UnsharedModels):
+    if final is None:
+        assert personal is not None, "want models of clients where there is none for everyone"
         final, personal = mean_utility(personal, population), None
-    else:
-        final = utility(model, population, method.local_statistics)
     adapted = method.adapted_logits(model, population.target.pixels) if len(population.target.labels) else None
     evaluated = observer.evaluated
     if method.rounds not in evaluated:  # the final model was not sent to clients
