@@ -161,7 +161,8 @@ def test_presets_and_releases_of_all_parts() -> None:
         assert THREATS[role].capabilities <= THREATS["server"].capabilities
     for part in map(Method.named, Method.names()):
         assert {*part.presets, "thorough"} == set(PRESETS)  # which trains as default does
-        assert all(0 <= part().disclosure().releases(kind) <= part().rounds for kind in Artifact.kinds)
+        most = 2 * part().rounds  # FedDG-GA's clients evaluate two models in each round
+        assert all(0 <= part().disclosure().releases(kind) <= most for kind in Artifact.kinds)
 
 
 OUTGOING: tuple[Callable[[], Artifact | StyleDraft], ...] = (
