@@ -98,7 +98,8 @@ def run_audit(
         targets: Unseen domains, one run each, or ``"all"``; empty for the dataset's default.
         preset: ``"quick"``, ``"default"``, ``"thorough"`` or ``"paper"``.
         clients: Number of clients.
-        partition: ``"single"``, ``"dirichlet:A"``, ``"heterogeneity:L"``, ``"domains:D"``, or ``"given"`` by the data.
+        partition: ``"single"``, ``"dirichlet:A"``, ``"heterogeneity:L"``, ``"domains:D"``, ``"given"`` by the data, or
+            ``"flwr:NAME"``, a partitioner of flwr-datasets.
         held_out: Share in (0, 1) of each client's images that is held out for validation.
         settings: Fields of every method, by name.
         threats: Roles of adversaries; empty for all.

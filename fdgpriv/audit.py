@@ -70,7 +70,7 @@ def parser() -> Parser:
     g.add_argument(
         "--partition",
         metavar="KIND",
-        help="single (the default), dirichlet:A, heterogeneity:L, domains:D, given (by your data)",
+        help="single (the default), dirichlet:A, heterogeneity:L, domains:D, given (by your data), flwr:NAME",
     )
     g.add_argument("--held-out", type=float, metavar="SHARE", help="of each client's images, for validation (0.1)")
     g.add_argument(

@@ -78,7 +78,7 @@ LINES = {
     "audit --auxiliary 50 --attack none": (2, "--auxiliary: want an attack to run, got --attack none"),
     "audit --lr 0.1": (2, "got --lr; did you mean --set lr=VALUE?"),
     "audit --device gpu": (2, "--device: want cuda for a GPU, got gpu"),
-    "audit --partition dirichlet": (2, "domains:D (>= 1), given; got 'dirichlet'\n"),
+    "audit --partition dirichlet": (2, "domains:D (>= 1), given, flwr:NAME; got 'dirichlet'\n"),
     "audit --partition pie": (2, "want a partition of"),
     "audit --fail-on leak:mild": (2, "--fail-on: want leak or leak:GRADE (trace, moderate, severe), got 'leak:mild'"),
     "audit --fail-on leak --attack none": (2, "--fail-on: want an attack to run, got --attack none"),

@@ -12,7 +12,7 @@ from fdgpriv.cli.catalogue import check, check_settings, fields
 from fdgpriv.cli.command_line import BadUsage, once
 from fdgpriv.data.names import LEAST_IMAGES
 from fdgpriv.data.table import is_table
-from fdgpriv.federation.setup import GIVEN, KEEP, PARTITIONS, Setup, partition_named
+from fdgpriv.federation.setup import FLOWER, GIVEN, KEEP, PARTITIONS, Setup, partition_named
 from fdgpriv.models.names import BACKBONES, check_backbone
 from fdgpriv.registry import JOIN, names_in, split
 from fdgpriv.threat import THREATS, threat
@@ -153,7 +153,9 @@ class Options:
         if self.inject_bug is not None:
             check_choice("--inject-bug", self.inject_bug, BUGS)
         if self.partition is not None:
-            partition_named(self.partition)
+            name, _ = partition_named(self.partition)
+            if name == FLOWER:
+                check_installed("flwr_datasets", "partition", f"--partition {self.partition}")
         for role in self.threats:
             threat(role)
         if any(seed < 0 for seed in self.seeds):

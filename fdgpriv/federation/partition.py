@@ -116,7 +116,7 @@ def populate(
     Args:
         dataset: The dataset.
         target: The target domain.
-        partition: ``single``, ``dirichlet:ALPHA``, ``heterogeneity:LAMBDA``, ``domains:D`` or ``given``.
+        partition: ``single``, ``dirichlet:ALPHA``, ``heterogeneity:LAMBDA``, ``domains:D``, ``given`` or ``flwr:NAME``.
         clients: Number of clients; of ``given`` that of the dataset's clients.
         seed: Of the run.
         attacked: If false, no image is public and there are no shadows: clients get all images.

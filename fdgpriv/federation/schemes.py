@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fdgpriv.data.dataset import Domain
-from fdgpriv.federation.setup import GIVEN, partition_named
+from fdgpriv.federation.setup import FLOWER, GIVEN, partition_named
 
 Assignment = list[list[Tensor]]  # by domain, by client: indices into the domain
 _ATTEMPTS = 1000
@@ -20,6 +20,10 @@ def partitioner(spec: str) -> Partitioner:
     name, value = partition_named(spec)
     if name == GIVEN:
         return given
+    if name == FLOWER:
+        from fdgpriv.federation.flower_partition import flower_partition  # needs an extra
+
+        return lambda domains, clients, rng: flower_partition(spec.partition(":")[2], domains, clients, rng)
     by_size: dict[str, Callable[[list[int], int, torch.Generator], Assignment]] = {
         "single": single,
         "dirichlet": lambda sizes, clients, rng: dirichlet(sizes, clients, rng, value),

@@ -3,10 +3,12 @@
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from fdgpriv.registry import split
 from fdgpriv.utils.suggestions import did_you_mean
 
 GIVEN = "given"  # the partition of a dataset that is divided among clients
-PARTITIONS = ("single", "dirichlet", "heterogeneity", "domains", GIVEN)  # kinds
+FLOWER = "flwr"  # a partitioner of flwr-datasets
+PARTITIONS = ("single", "dirichlet", "heterogeneity", "domains", GIVEN, FLOWER)  # kinds
 KEEP = ("last", "ends", "all", "small")  # rules for the model states that a transcript stores
 
 
@@ -61,11 +63,13 @@ class Federated:
 def partition_named(spec: str) -> tuple[str, float]:
     """The kind and the parameter of a partition specification; a ValueError lists the known ones.
 
-    The parameter of ``single`` and ``given`` is 0.
+    The parameter of ``single`` and ``given`` is 0, also that of ``flwr``, whose specification is checked by its package.
     """
     name, _, value = spec.partition(":")
     try:
         if spec in ("single", GIVEN):
+            return name, 0.0
+        if name == FLOWER and split(value)[0]:
             return name, 0.0
         if name == "dirichlet" and 0 < float(value) < float("inf"):
             return name, float(value)
@@ -76,6 +80,6 @@ def partition_named(spec: str) -> tuple[str, float]:
     except ValueError:
         pass
     raise ValueError(
-        "want a partition of single, dirichlet:ALPHA (> 0), heterogeneity:LAMBDA (0 to 1), domains:D (>= 1), given; "
+        "want a partition of single, dirichlet:ALPHA (> 0), heterogeneity:LAMBDA (0 to 1), domains:D (>= 1), given, flwr:NAME; "
         f"got {spec!r}{'' if name in PARTITIONS else did_you_mean(name, PARTITIONS)}"
     )
