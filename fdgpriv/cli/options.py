@@ -209,9 +209,9 @@ class Options:
         if self.data_root is None and self.dataset != "digits":
             raise BadUsage(f"--data-root: want the folder of {self.dataset}, got none")
         if self.data_root is not None:
-            place, own = self.data_root.expanduser(), self.dataset == "folder"
-            if not place.is_dir() and not (own and is_table(place)):
-                table = " or a table .csv" if own else ""
+            path, may_be_table = self.data_root.expanduser(), self.dataset == "folder"
+            if not path.is_dir() and not (may_be_table and is_table(path)):
+                table = " or a table .csv" if may_be_table else ""
                 raise BadUsage(f"--data-root: want the folder{table} of {self.dataset}, got {self.data_root}")
         if self.partition == GIVEN and self.dataset != "folder":
             raise BadUsage(

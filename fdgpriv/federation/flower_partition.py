@@ -64,10 +64,10 @@ def flower_partition(
     if len(parts) != clients:
         raise ValueError(f"--clients: want the {len(parts)} clients that flwr:{name} makes, got {clients}")
     if sorted(row for part in parts for row in part) != list(range(len(rows))):
-        given = sum(map(len, parts))
+        distinct, total = len({row for part in parts for row in part}), sum(map(len, parts))
         raise ValueError(
             f"--partition: want a partitioner that gives each image to one client, got flwr:{name}, which gives "
-            f"{len({row for part in parts for row in part})} of {len(rows)} images, {given} times in all"
+            f"{distinct} of {len(rows)} images, {total} times in all"
         )
     return [
         [torch.tensor([rows[row][1] for row in part if rows[row][0] == d], dtype=torch.int64) for part in parts]
@@ -81,10 +81,10 @@ def _arguments(name: str, settings: dict[str, str], partitioners: Any, clients: 
     Raises:
         ValueError: It or one of its arguments is unknown, or an argument is missing.
     """
-    known = [other for other in partitioners.__all__ if other != "Partitioner"]
-    if name not in known:
+    names = [other for other in partitioners.__all__ if other != "Partitioner"]
+    if name not in names:
         raise ValueError(
-            f"--partition: want flwr: with a partitioner of {', '.join(known)}; got {name!r}{did_you_mean(name, known)}"
+            f"--partition: want flwr: with a partitioner of {', '.join(names)}; got {name!r}{did_you_mean(name, names)}"
         )
     parameters = inspect.signature(getattr(partitioners, name)).parameters
     fields = list(parameters)
@@ -99,10 +99,10 @@ def _arguments(name: str, settings: dict[str, str], partitioners: Any, clients: 
     if missing := [field for field in required if field not in (*settings, *_OF_RUN)]:
         raise ValueError(f"--partition: want flwr:{name}:{missing[0]}=VALUE, got no {missing[0]}")
     of_run = dict(zip(_OF_RUN, (clients, column, seed), strict=True))
-    given = {field: [_value(part) for part in text.split("+")] for field, text in settings.items()}
+    values_of = {field: [_value(part) for part in text.split("+")] for field, text in settings.items()}
     return {
         **{field: value for field, value in of_run.items() if field in fields},
-        **{field: values if len(values) > 1 else values[0] for field, values in given.items()},
+        **{field: values if len(values) > 1 else values[0] for field, values in values_of.items()},
     }
 
 
