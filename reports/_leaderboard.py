@@ -31,8 +31,8 @@ NOTE = (
     "found” is no proof of it."
 )
 ORDER = (
-    "Methods are ordered by the number of secrets with a severe leak, then with a moderate one, a trace, an inconclusive "
-    "answer, and then by accuracy."
+    "Methods are ordered by the number of secrets that were not asked about, then by those with a severe leak, a moderate "
+    "one, a trace, an inconclusive answer, and then by accuracy."
 )
 
 

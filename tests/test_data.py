@@ -16,8 +16,9 @@ from PIL import Image
 
 from fdgpriv.config import AuditConfig
 from fdgpriv.data import load, names
-from fdgpriv.data.dataset import Dataset, digest
+from fdgpriv.data.dataset import Dataset, Domain, digest
 from fdgpriv.data.names import DOMAINS
+from fdgpriv.data.repeats import MOST_PAIRS, repeats
 
 SIDE = 12
 COLOURS = {"dog": (200, 40, 40), "cat": (40, 200, 40), "owl": (40, 40, 200)}
@@ -472,6 +473,18 @@ def test_an_image_that_is_there_twice_is_told(tmp_path: Path) -> None:
         "1 image with several labels, e.g. b/x/copy.png (x) and b/y/1.png (y)",
         "1 image several times in one class of a domain, e.g. a/y/2.png and a/y/again.png",
     )
+
+
+def test_many_pairs_of_domains_with_common_images_are_counted() -> None:
+    """Eight domains share one black image, and two of them a white one."""
+    labels, black = torch.zeros(2).long(), torch.zeros(3, 2, 2)
+    domains = [
+        Domain(f"d{d}", torch.stack([black, black + (1.0 if d in (4, 7) else d / 9 + 0.05)]), labels) for d in range(8)
+    ]
+    sentences = repeats(domains, ["x"], [[f"d{d}/0.png", f"d{d}/1.png"] for d in range(8)])
+    assert len(sentences) == MOST_PAIRS + 1
+    assert "2 images of d4 are also in d7, e.g. d4/0.png and d7/0.png" in sentences
+    assert sentences[-1] == "13 more pairs of domains have fewer images in common, or as many"  # 28 pairs in all
 
 
 def test_fewer_than_two_classes_are_refused(tmp_path: Path) -> None:

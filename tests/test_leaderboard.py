@@ -21,6 +21,7 @@ from fdgpriv.results.question import Question
 from fdgpriv.results.run import Run
 from fdgpriv.statistics.grades import GRADES, Grade
 
+DEFENSES = ("none", "gaussian:std=1", "clip", "gaussian:std=1+shuffle")
 SETUP = {"clients": 6, "partition": "single", "image_size": 32, "backbone": "small_resnet"}
 
 
@@ -121,10 +122,11 @@ def test_rows_are_ordered_by_their_leaks(tmp_path: Path) -> None:
         trained("accurate", leak("trace"), question("no_leak_found", secret="labels"), accuracy=0.7),
         trained("inaccurate", leak("trace"), question("no_leak_found", secret="labels"), accuracy=0.5),
         trained("open", leak("trace"), question("inconclusive", secret="labels"), accuracy=0.9),
-        trained("moderate", leak("moderate")),
+        trained("moderate", leak("moderate"), question("no_leak_found", secret="labels")),
+        trained("half", question("no_leak_found", secret="labels")),
         trained("unasked", accuracy=0.95),
     ]
-    order = ["accurate", "inaccurate", "open", "traces", "moderate", "worst", "unasked"]
+    order = ["accurate", "inaccurate", "open", "traces", "moderate", "worst", "half", "unasked"]
     assert list(only(folder(tmp_path / "a", *runs))) == order
 
 
@@ -145,13 +147,13 @@ def test_accuracy_is_by_pairs_with_the_baseline(tmp_path: Path) -> None:
 
 
 def test_defended_runs_count_where_asked(tmp_path: Path) -> None:
-    runs = [trained("ccst", leak("severe"), defense=name) for name in ("none", "gaussian:std=1", "clip")]
+    runs = [trained("ccst", leak("severe"), defense=name) for name in DEFENSES]
     path = folder(tmp_path / "a", *runs)
     for defenses, names in (
         ([], ["none"]),
         (["gaussian"], ["gaussian:std=1"]),
-        (["none", "clip"], ["none", "clip"]),
-        (["all"], ["none", "gaussian:std=1", "clip"]),
+        (["none", "gaussian:std=1+shuffle"], ["none", "gaussian:std=1+shuffle"]),
+        (["all"], list(DEFENSES)),
     ):
         (standings,) = of(path, **({"defenses": defenses} if defenses else {})).standings
         assert [row.defense for row in standings.rows] == names
@@ -162,8 +164,8 @@ def test_what_differs_is_noted(tmp_path: Path) -> None:
     theirs = folder(tmp_path / "theirs", trained("lsi"), attacks=["gan"], threats=["server", "client"])
     (standings,) = of(ours, theirs).standings
     assert standings.notes == (
-        f"{theirs} was made without the attacks linkage, which other audits here have.",
-        f"{ours} was made without the adversaries client, which other audits here have.",
+        f"{theirs}: without the attacks linkage; other audits here have more.",
+        f"{ours}: without the adversaries client; other audits here have more.",
     )
 
 

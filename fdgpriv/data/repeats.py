@@ -6,11 +6,14 @@ from itertools import combinations
 
 from fdgpriv.data.dataset import Dataset, Domain
 
+MOST_PAIRS = 15  # of domains, all of six
 Where = tuple[int, int]  # the number of a domain, and of an image in it
 
 
 def repeats(domains: Sequence[Domain], classes: Sequence[str], files: Sequence[Sequence[str]]) -> tuple[str, ...]:
     """A sentence for each pair of domains with common images, for images with several labels, and for repeated ones.
+
+    Of more than `MOST_PAIRS` pairs those with the most images have one.
 
     Args:
         domains: All domains.
@@ -36,10 +39,13 @@ def repeats(domains: Sequence[Domain], classes: Sequence[str], files: Sequence[S
         ]
         return f"e.g. {' and '.join(names)}"
 
+    pairs = sorted(common.items(), key=lambda pair: -len(pair[1]))
     sentences = [
         f"{_images(groups)} of {domains[a].name} {_are(groups)} also in {domains[b].name}, {example(groups[0])}"
-        for (a, b), groups in sorted(common.items())
+        for (a, b), groups in sorted(pairs[:MOST_PAIRS])
     ]
+    if len(pairs) > MOST_PAIRS:
+        sentences.append(f"{len(pairs) - MOST_PAIRS:,} more pairs of domains have fewer images in common, or as many")
     if labelled:
         sentences.append(f"{_images(labelled)} with several labels, {example(labelled[0], label=True)}")
     if repeated:
@@ -56,7 +62,9 @@ def target_among_sources(dataset: Dataset, target: str) -> str | None:
         return None
     digests = {digest for domain in sources for digest in domain.digests}
     count = sum(digest in digests for digest in held_out.digests)
-    where = ", ".join(name for name, number in shared.items() if number)
+    names = [name for name, number in shared.items() if number]
+    more = f" and {len(names) - MOST_PAIRS} more" if len(names) > MOST_PAIRS else ""
+    where = ", ".join(names[:MOST_PAIRS]) + more
     return (
         f"{count:,} of the {len(held_out):,} images of the target domain {target} are also images of source domains "
         f"({where}): models are trained on what they are tested on, and its accuracy is not one on an unseen domain"

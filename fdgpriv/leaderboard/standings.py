@@ -7,6 +7,7 @@ from typing import get_args
 from pydantic import JsonValue
 
 from fdgpriv.audit_results import AuditResults
+from fdgpriv.registry import JOIN
 from fdgpriv.results.accuracy import accuracies
 from fdgpriv.results.baseline import is_baseline
 from fdgpriv.results.finding import Results
@@ -86,7 +87,8 @@ def leaderboard(
 
 
 def _names(name: str, defense: str) -> bool:
-    return name in (defense, defense.partition(":")[0])
+    """Whether this is the specification of the defense, or the name of one that is not joined with another."""
+    return name == defense or (JOIN not in defense and name == defense.partition(":")[0])
 
 
 def _setting(run: AuditedRun) -> Setting:
@@ -127,7 +129,7 @@ def _standings(setting: Setting, runs: Sequence[AuditedRun], baseline: str) -> S
         )
         for (method, defense), of_row in by_row.items()
     ]
-    rows.sort(key=lambda row: row.rank)
+    rows.sort(key=lambda row: row.rank(secrets))
     return Standings(setting, tuple(_differences(runs)), secrets, tuple(rows), results)
 
 
@@ -149,9 +151,16 @@ def _differences(runs: Sequence[AuditedRun]) -> Iterator[str]:
     for name, words in (("attacks", "attacks"), ("threats", "adversaries")):
         used = {run.audit: _listed(run.results, name) for run in runs}
         union = list(dict.fromkeys(entry for entries in used.values() for entry in entries))
+        audits: dict[tuple[str, ...], list[str]] = {}
         for audit, entries in used.items():
-            if lacking := [entry for entry in union if entry not in entries]:
-                yield f"{audit} was made without the {words} {', '.join(lacking)}, which other audits here have."
+            audits.setdefault(tuple(entry for entry in union if entry in entries), []).append(audit)
+        for common, names in audits.items():
+            lacking = [entry for entry in union if entry not in common]
+            phrase = f"without the {words} {', '.join(lacking)}"
+            if len(lacking) > len(common):
+                phrase = f"only with the {words} {', '.join(common)}"
+            if lacking:
+                yield f"{', '.join(names)}: {phrase}; other audits here have more."
     for words, value_of in _COMPARED.items():
         by_value: dict[str, dict[str, None]] = {}
         for run in runs:

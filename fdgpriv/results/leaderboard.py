@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from fdgpriv.results.accuracy import Accuracy
 from fdgpriv.results.finding import Results
-from fdgpriv.results.question import WORST_FIRST, Question, worst_first
+from fdgpriv.results.question import Question, worst_first
 from fdgpriv.results.run import Run
 from fdgpriv.statistics.grades import GRADES, Grade
 from fdgpriv.statistics.measured import Measured
@@ -90,19 +89,16 @@ class LeaderboardRow:
     answers: Mapping[str, WorstAnswer]
     accuracies: tuple[Accuracy, ...]
 
-    @cached_property
-    def rank(self) -> tuple[float, ...]:
-        """Rows in order: fewest secrets with severe, moderate and trace leaks, then fewest open; then by accuracy.
-
-        Rows without an answer are last.
+    def rank(self, secrets: Sequence[str]) -> tuple[float, ...]:
+        """Sorts the rows of a table with these secrets: fewest that are not asked about, fewest with severe, moderate and
+        trace leaks, fewest open, then the highest accuracy.
         """
         questions = [answer.question for answer in self.answers.values()]
         grades: list[Grade | None] = [question.grade for question in questions]
         counts = [float(grades.count(grade)) for grade in reversed(GRADES)]
         open_answers = float(sum(question.verdict == "inconclusive" for question in questions))
         targets = [accuracy.target.value for accuracy in self.accuracies if accuracy.target.value is not None]
-        answered = any(question.verdict != WORST_FIRST[-1] for question in questions)
-        return (0.0 if answered else 1.0, *counts, open_answers, -max(targets, default=-1.0))
+        return (float(len(secrets) - len(self.answers)), *counts, open_answers, -max(targets, default=-1.0))
 
 
 @dataclass(frozen=True)
