@@ -31,8 +31,8 @@ NOTE = (
     "found” is no proof of it."
 )
 ORDER = (
-    "Methods are ordered by the number of secrets that were not asked about, then by those with a severe leak, a moderate "
-    "one, a trace, an inconclusive answer, and then by accuracy."
+    "Methods are ordered by the number of secrets that were not asked about although something is shared, then by those with "
+    "a severe leak, a moderate one, a trace, an inconclusive answer, and then by accuracy."
 )
 
 
@@ -94,7 +94,8 @@ def _trainings(standings: Standings) -> tuple[tuple[str, str], ...]:
 
 
 def _row(row: LeaderboardRow, secrets: Sequence[str], folder: Path) -> tuple[TableCell, ...]:
-    answers = (_answer_cell(row.answers.get(secret), folder) for secret in secrets)
+    absent = "Nothing shared" if row.shares_nothing else "Not asked"
+    answers = (_answer_cell(row.answers.get(secret), folder, absent) for secret in secrets)
     return (_method_cell(row), _accuracy_cell(row), *answers)
 
 
@@ -106,10 +107,10 @@ def _method_cell(row: LeaderboardRow) -> TableCell:
     return text_cell(row.method, "\n".join(lines))
 
 
-def _answer_cell(answer: WorstAnswer | None, folder: Path) -> TableCell:
-    """The worst verdict with its lead, attack, artifact and adversary; leads to the evidence in the run's report."""
+def _answer_cell(answer: WorstAnswer | None, folder: Path, absent: str) -> TableCell:
+    """The worst verdict with its lead, attack, artifact and adversary, linked to its evidence; `absent` without an answer."""
     if answer is None:
-        return text_cell("Not asked")
+        return text_cell(absent)
     question = answer.question
     bar = question.lead and question.relevant and LeadBar.of(in_effects(question.lead, question.relevant))
     lines = [*_lines(answer), *_counts(answer)] if question.verdict != "not_applicable" else []

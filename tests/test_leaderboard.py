@@ -197,6 +197,16 @@ def test_documents_distinguish_the_answers(tmp_path: Path, capsys: pytest.Captur
     assert tex.isascii()
 
 
+def test_nothing_shared_is_no_open_question(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = folder(tmp_path / "a", trained("full", leak("trace")), trained("alone", artifacts=()), trained("empty"))
+    (standings,) = of(path).standings
+    assert [row.method for row in standings.rows] == ["alone", "full", "empty"]
+    out = tmp_path / "out"
+    said = printed(capsys, path, "--out", out)
+    assert ("nothing shared" in said, "not asked" in said) == (True, True)
+    assert "Nothing shared" in Page((out / "leaderboard.html").read_text()).texts
+
+
 def test_no_link_without_a_report(tmp_path: Path) -> None:
     path = folder(tmp_path / "a", trained("ccst", leak("trace")))
     (path / "report.html").unlink()

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from fdgpriv.results.leaderboard import Leaderboard, LeaderboardRow, Standings, WorstAnswer
 from fdgpriv.statistics.measured import Measured
 
-ABSENT = "not asked"
+ABSENT, UNSHARED = "not asked", "nothing shared"
 _WORDS = {"no_leak_found": "no leak found", "inconclusive": "open", "not_applicable": "not applicable"}
 
 
@@ -29,14 +29,18 @@ def _lines(standings: Standings) -> Iterator[str]:
 def _row(row: LeaderboardRow, secrets: Sequence[str]) -> tuple[str, ...]:
     name = row.method if row.defense == "none" else f"{row.method}, {row.defense}"
     accuracy = ", ".join(_share(accuracy.target) for accuracy in row.accuracies) or "not available"
-    answers = (_answer(row.answers.get(secret)) for secret in secrets)
+    absent = UNSHARED if row.shares_nothing else ABSENT
+    answers = (_answer(row.answers.get(secret), absent) for secret in secrets)
     return name, str(len(row.runs)), accuracy, *answers
 
 
-def _answer(answer: WorstAnswer | None) -> str:
-    """``severe 3.3x (2 of 3)``: the grade, the lead in multiples of the least that matters, and how many runs agree."""
+def _answer(answer: WorstAnswer | None, absent: str) -> str:
+    """``severe 3.3x (2 of 3)``: the grade, the lead in multiples of the least that matters, and how many runs agree.
+
+    `absent` for no answer.
+    """
     if answer is None:
-        return ABSENT
+        return absent
     question = answer.question
     words = question.grade or _WORDS[question.verdict]
     if question.grade and question.lead and question.lead.value is not None and question.relevant:

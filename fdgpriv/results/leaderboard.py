@@ -89,16 +89,22 @@ class LeaderboardRow:
     answers: Mapping[str, WorstAnswer]
     accuracies: tuple[Accuracy, ...]
 
+    @property
+    def shares_nothing(self) -> bool:
+        """Whether in none of its runs any artifact crossed the wire, so that no secret can be asked about."""
+        return all(run.run.shares_nothing for run in self.runs)
+
     def rank(self, secrets: Sequence[str]) -> tuple[float, ...]:
-        """Sorts the rows of a table with these secrets: fewest that are not asked about, fewest with severe, moderate and
-        trace leaks, fewest open, then the highest accuracy.
+        """Sorts the rows of a table with these secrets: fewest that are not asked about though something is shared, fewest
+        with severe, moderate and trace leaks, fewest open, then the highest accuracy.
         """
         questions = [answer.question for answer in self.answers.values()]
         grades: list[Grade | None] = [question.grade for question in questions]
         counts = [float(grades.count(grade)) for grade in reversed(GRADES)]
         open_answers = float(sum(question.verdict == "inconclusive" for question in questions))
         targets = [accuracy.target.value for accuracy in self.accuracies if accuracy.target.value is not None]
-        return (float(len(secrets) - len(self.answers)), *counts, open_answers, -max(targets, default=-1.0))
+        unasked = 0.0 if self.shares_nothing else float(len(secrets) - len(self.answers))
+        return (unasked, *counts, open_answers, -max(targets, default=-1.0))
 
 
 @dataclass(frozen=True)
