@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # what needs torch is imported in functions
 FAILED, USAGE, INTERRUPTED = 1, 2, 3
 EXAMPLES = f"""examples:
   fdgpriv leaderboard runs/{BASELINE} runs/{METHOD} --out runs/leaderboard
-  fdgpriv leaderboard runs/* --defense none gaussian --baseline {METHOD}
+  fdgpriv leaderboard runs/* --defense all --baseline {METHOD}
 """
 
 
