@@ -21,7 +21,8 @@ class MixStyle(StyleAugmentation):
 
     Attributes:
         alpha: Of Beta(alpha, alpha), from which the weight of an image's own style is drawn.
-        layers: As in `StyleAugmentation`; the default is the paper's for PACS (its Table 4).
+        layers: Stages of the backbone, by name or by stride; none for all. The released code has the first two, or the three
+            of the default.
     """
 
     layers: tuple[str, ...] | None = ("layer1", "layer2", "layer3")

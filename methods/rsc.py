@@ -1,4 +1,7 @@
-"""RSC: clients mute the features that a class depends on most (Huang et al., "Self-challenging ...", ECCV 2020)."""
+"""RSC: clients mute the features that a class depends on most (Huang et al., ECCV 2020).
+
+Reference: Huang, Wang, Xing and Huang, "Self-challenging improves cross-domain generalization", ECCV 2020.
+"""
 
 from dataclasses import dataclass
 

@@ -62,6 +62,20 @@ def test_without_mu_it_is_fedavg() -> None:
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
+def test_stacked_models_are_pulled_each_to_its_own() -> None:
+    """As shadow models are, which are trained as one network of stacked parameters."""
+    starts, slopes = torch.randn(2, 2, 5, generator=seeded(1))
+    alone = [nn.ParameterDict({"w": nn.Parameter(start.clone())}) for start in starts]
+    together = nn.ParameterDict({"w": nn.Parameter(starts.clone())})
+    method = fedprox(mu=3.0)
+    for model, slope in ((together, slopes), *zip(alone, slopes, strict=True)):
+        optimizer = method.new_optimizer(model, 0)
+        for _ in range(3):
+            model["w"].grad = slope.clone()
+            optimizer.step()
+    torch.testing.assert_close(together["w"].data, torch.stack([model["w"].data for model in alone]))
+
+
 def test_dp_sgd_keeps_the_proximal_term() -> None:
     """Gradients of images have no proximal term: it pulls after the noise."""
     moved = []
