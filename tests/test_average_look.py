@@ -158,6 +158,7 @@ def test_a_quarter_of_the_strongest_control_matters(evaluator: Evaluator) -> Non
 
 
 def test_an_evaluation_stores_and_reads_both(evaluator: Evaluator, tmp_path: Path) -> None:
+    evaluator = replace(evaluator, per_client={1: 1})
     attack = Drawing(means(asked(evaluator)))
     attack.asked.clear()
     one = AttackEvaluation(

@@ -3,19 +3,18 @@
 Every method trains on them with every client and every image, or is refused in one line before anything is written.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import mostly_slow
+from conftest import mostly_slow, undrawn
 from PIL import Image
 
 from fdgpriv.audit import main
 from fdgpriv.method import Method
 from fdgpriv.results.finding import Results
 from fdgpriv.results.run import Run
-from fdgpriv.runner import Runner
 
 Counts = Mapping[str, Mapping[str, int]]  # images by domain and class
 pytestmark = pytest.mark.filterwarnings("ignore:attention over a 2 x 2 map")
@@ -35,9 +34,9 @@ SKEWED: Counts = {"a": {"p": 9, "q": 1}, "b": {"p": 1, "q": 5}, "t": TARGET}
 
 
 @pytest.fixture(autouse=True)
-def _no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Runner, "_codec_figure", lambda self: ())
-    monkeypatch.setattr("fdgpriv.reports._figures._svg", lambda *given, **named: "")
+def _no_picture() -> Iterator[None]:
+    with undrawn():
+        yield
 
 
 def folder(root: Path, counts: Counts) -> Path:

@@ -359,8 +359,8 @@ CALL = [
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory, tiny: Dataset) -> Iterator[Path]:
-    """The folder of an audit of StableFDG in three settings, on 64 images a domain."""
-    with audits_of(shortened(tiny, 64)):
+    """The folder of an audit of StableFDG in three settings, on 64 images a domain, without drawings."""
+    with audits_of(tiny, drawn=False):
         out = tmp_path_factory.mktemp("three") / "out"
         assert main([*CALL, "--out", str(out)]) == 0
         yield out

@@ -1,6 +1,5 @@
 """BatchNorm statistics that clients take anew, as what is evaluated: how they are made, and what is read from them."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
 from itertools import product
@@ -10,7 +9,7 @@ from typing import Any
 import factories
 import pytest
 import torch
-from conftest import Fitted, shortened, under
+from conftest import Evaluator, Fitted, shortened, under
 from factories import fitted_once, holding, in_one_row_and_back, inferred, mean, only_the_server_sees
 from scipy.stats import multivariate_normal
 
@@ -124,29 +123,30 @@ def test_no_target_without_artifact_or_model(renewed: Fitted, tiny: Dataset) -> 
 
 
 def evaluated(
-    fitted: Fitted, name: str, per_client: Mapping[int, int], few: int | None = None, **settings: object
+    fitted: Fitted | Evaluator, name: str, sizes: tuple[int | None, ...], few: int | None = None, **settings: object
 ) -> dict[int | None, TrialScores]:
+    """The scores on one artifact of each client and size."""
     attack = Attack.named(name).configured(settings)
-    return factories.evaluated(fitted, attack, KIND, per_client=per_client, few=few)
+    return factories.evaluated(fitted, attack, KIND, sizes, per_client={1: 1, 5: 1}, few=few)
 
 
 CONTROLS = ("noise", "mean_image", "random_style", "other_client")
 
 
 def test_the_domain_is_read_from_them(renewed: Fitted) -> None:
-    scores = evaluated(renewed, "domain_inference", {1: 2}, expensive_simulations=15)
+    scores = evaluated(renewed, "domain_inference", (1, None), expensive_simulations=15)
     assert min(mean(scores[1]), mean(scores[None])) > 0.9
     assert max(mean(scores[None], name) for name in ("noise", "mean_image", "random_style", "other_domain")) < 0.6
 
 
 def test_the_label_of_one_image_is_read_from_them(renewed: Fitted) -> None:
-    scores = evaluated(renewed, "label_histogram", {1: 1}, expensive_simulations=50)
+    scores = evaluated(renewed, "label_histogram", (1,), expensive_simulations=50)
     controls = ("noise", "uniform", "public_shares", "half_uniform", "random_style", "other_client")
     assert mean(scores[1]) + 0.1 < min(mean(scores[1], name) for name in controls)
 
 
 def test_counters_tell_the_client_s_size_to_a_batch(renewed: Fitted) -> None:
-    scores = evaluated(renewed, "client_size", {1: 1, 5: 1})
+    scores = evaluated(renewed, "client_size", (1, None))
     assert (
         mean(scores[1]) == 14
     )  # of one image: one batch of 8, as of up to 15 images, of which 15 is nearest to the usual
@@ -155,14 +155,14 @@ def test_counters_tell_the_client_s_size_to_a_batch(renewed: Fitted) -> None:
 
 
 def test_one_image_is_drawn_from_them(renewed: Fitted) -> None:
-    scores = evaluated(renewed, "deep_inversion", {1: 1}, few=6, steps=10)
+    scores = evaluated(renewed, "deep_inversion", (1,), few=6, steps=10)
     assert mean(scores[1]) > 1 + max(mean(scores[1], name) for name in CONTROLS)
     assert mean(scores[1], "random_style") < mean(scores[1], "mean_image") + 0.5
 
 
 def test_one_image_is_drawn_from_statistics_that_are_cut(renewed: Fitted) -> None:
     """The adversary learns from such statistics."""
-    scores = evaluated(under(renewed, "clip:clip=2"), "deep_inversion", {1: 1}, few=6, steps=10)
+    scores = evaluated(under(renewed, "clip:clip=2"), "deep_inversion", (1,), few=6, steps=10)
     assert mean(scores[1]) > 1 + max(mean(scores[1], name) for name in CONTROLS)
 
 
@@ -180,7 +180,7 @@ def test_without_statistics_the_most_frequent_label_is_drawn(renewed: Fitted) ->
 
 
 def test_one_image_is_found_among_a_hundred(renewed: Fitted) -> None:
-    scores = evaluated(renewed, "identification", {1: 1}, few=4, expensive_simulations=30)
+    scores = evaluated(renewed, "identification", (1,), few=4, expensive_simulations=30)
     assert mean(scores[1]) > 0.9
     assert max(mean(scores[1], name) for name in CONTROLS) < 0.2
 
@@ -205,7 +205,7 @@ def test_statistics_of_single_images_are_a_client_s(renewed: Fitted) -> None:
 
 
 def test_few_images_are_known_as_members(renewed: Fitted) -> None:
-    scores = evaluated(renewed, "statistics_membership", {1: 1, 5: 1})
+    scores = evaluated(renewed.default_evaluator(), "statistics_membership", (1, 5))
     assert mean(scores[1]) == 1
     assert mean(scores[5]) > 0.9
     for size, name in product((1, 5), ("noise", "random_style", "other_client")):
@@ -263,7 +263,7 @@ def test_the_ratio_is_that_of_two_gaussians(rng: torch.Generator) -> None:
 
 
 def test_clients_are_known_again(renewed: Fitted) -> None:
-    scores = evaluated(renewed, "linkage", {})
+    scores = evaluated(renewed, "linkage", (None,))
     assert mean(scores[None]) > 0.6 > mean(scores[None], "other_client") + 0.2
 
 

@@ -32,13 +32,7 @@ from fdgpriv.utils.checksum import read_json
 from fdgpriv.utils.console import ProgressLog
 
 SHORT = ["--preset", "quick", "--clients", "6", "--set", "rounds=1", "local_epochs=1"]
-ATTACKS = [
-    "--attack",
-    "domain_inference:simulations=12,expensive_simulations=3",
-    "identification:simulations=12",
-    "--threat",
-    "server",
-]
+ATTACKS = ["--attack", "class_probe", "identification:simulations=12", "--threat", "server"]
 SMALL = [*SHORT, *ATTACKS]
 WHOLE = [*SMALL, "client", "--defense", "none", "gaussian:epsilon=0.5"]
 
@@ -131,9 +125,9 @@ def test_the_results_keep_their_contract(done: Path) -> None:
         ("stablefdg", TARGET, 0, "none"),
         ("stablefdg", TARGET, 0, "gaussian:epsilon=0.5"),
     ]
-    server = {("domain_inference", "server"), ("identification", "server")}
+    both = {(attack, role) for attack in ("class_probe", "identification") for role in ("server", "client")}
     for run in found.runs:
-        assert {(row.attack, row.threat.role) for row in run.attacks} == server | {("identification", "client")}
+        assert {(row.attack, row.threat.role) for row in run.attacks} == both
         assert run.utility is not None
         assert run.utility.source_accuracy.value is not None
         assert [row.kind for row in run.artifacts].count("style_statistics") == 2  # to the server, and passed on
@@ -143,7 +137,7 @@ def test_the_tables_and_reports_tell_of_every_attack(done: Path) -> None:
     rows = list(csv.reader((done / "results.csv").read_text(encoding="utf-8").splitlines()))
     assert len({len(row) for row in rows}) == 1
     told = (done / "report.md").read_text(encoding="utf-8"), (done / "report.html").read_text(encoding="utf-8")
-    for word in ("identification", "domain_inference", "stablefdg"):
+    for word in ("identification", "class_probe", "stablefdg"):
         assert any(word in cell for row in rows for cell in row)
         assert all(word in text for text in told)
     assert not re.search("https?://", told[1].replace("http://www.w3.org/", ""))  # nothing is fetched
@@ -218,7 +212,7 @@ def test_ctrl_c_keeps_what_is_done_and_resume_goes_on(
 
     def tell(self: ProgressLog, task: Any, text: str = "") -> None:
         step(self, task, text)
-        if "domain_inference" in text:
+        if "class_probe" in text:
             told.set()
 
     with monkeypatch.context() as patch:
@@ -230,7 +224,7 @@ def test_ctrl_c_keeps_what_is_done_and_resume_goes_on(
     assert f"--out {out} --resume" in last
     half = results(out)
     assert half.interrupted
-    assert [[row.attack for row in run.attacks] for run in half.runs] == [["domain_inference"]]
+    assert [[row.attack for row in run.attacks] for run in half.runs] == [["class_probe"]]
     assert (out / "report.html").is_file()
 
     (folder,) = (out / "transcript").iterdir()

@@ -73,7 +73,7 @@ def test_equal_images_and_draws_give_one_embedding(trained: Fitted, evaluator: E
 @pytest.mark.slow
 def test_domains_are_told_from_embeddings(digits: Dataset) -> None:
     settings = {**SETTINGS, "autoencoder_epochs": "15", "autoencoder_images": "30"}
-    evaluator = fitted_once(shortened(digits, 240), clients=6, method="hfedf", settings=settings).evaluator()
+    evaluator = fitted_once(shortened(digits, 240), clients=6, method="hfedf", settings=settings).default_evaluator()
     names = (*evaluator.series(NAME).clients, *evaluator.population.shadows)
     real = torch.stack([a.tensors()["vector"] for a in evaluator.series(NAME).wire.values()])
     drawn = real.mean(0) + real.std(0) * torch.randn(len(names), real.shape[1], generator=generator(2))
@@ -83,6 +83,8 @@ def test_domains_are_told_from_embeddings(digits: Dataset) -> None:
 
 
 def test_without_an_autoencoder_no_embedding_crosses(tiny: Dataset) -> None:
-    assert NAME not in fitted_once(tiny, clients=6, method="hfedf").evaluator().artifact_series
+    assert (
+        NAME not in fitted_once(tiny, clients=6, method="hfedf", settings={"hidden": "4"}).evaluator().artifact_series
+    )
     (row,) = (row for row in claims("hfedf", Case([], [], {})) if row.id == "H-H7")
     assert (row.kind, row.verdict, "embedding=autoencoder" in row.reason) == ("design", None, True)

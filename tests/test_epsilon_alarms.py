@@ -139,7 +139,8 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES)
 def test_at_most_12_of_400_bounds_exceed_the_truth(case: KnownEpsilon, rng: np.random.Generator) -> None:
-    assert (case.alarms(400, 100_000, rng) > 12) == case.mistaken
+    runs = 200 if case.mistaken else 400  # 13 false alarms of the first 200 are 13 of 400
+    assert (case.alarms(runs, 100_000, rng) > 12) == case.mistaken
 
 
 @pytest.mark.slow

@@ -46,7 +46,7 @@ def test_a_plan_names_the_attacks_that_are_run(
 ) -> None:
     """And it writes nothing."""
     monkeypatch.chdir(tmp_path)
-    with audits_of(shortened(digits, 128), drawn=False):
+    with audits_of(shortened(digits, 64), drawn=False):
         assert main([*TRAINING, *ATTACKS, "--dry-run"]) == 0
         lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
         assert list(tmp_path.iterdir()) == []

@@ -7,7 +7,7 @@ from hashlib import sha1
 
 import pytest
 import torch
-from conftest import TARGET, Fitted, fit, shortened
+from conftest import TARGET, Evaluator, Fitted, fit, shortened
 from factories import fitted_once
 from factories_core import observation, style, truth
 from torch import Tensor
@@ -19,7 +19,6 @@ from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation.candidates import CANDIDATES, LINE_UPS
-from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.scoring import evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials, ScoredObservation, Trial
 from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT, SCORED
@@ -40,6 +39,11 @@ class ByRole(dict[str, list[AdversaryTrials]]):
 
 PAIR = torch.zeros(2, 3, 32, 32), torch.zeros(2, dtype=torch.int64)
 EACH_ROLE = pytest.mark.parametrize("role", THREATS)
+
+
+@pytest.fixture(scope="module")
+def evaluator(fitted: Fitted) -> Evaluator:
+    return fitted.default_evaluator()
 
 
 @pytest.fixture(scope="module")
@@ -376,7 +380,7 @@ def test_every_artifact_is_a_unit_of_its_own(by_role: ByRole, evaluator: Evaluat
 
 
 def test_the_same_seed_lays_out_the_same_trials(fitted: Fitted, by_role: ByRole) -> None:
-    again = fitted.evaluator().style_adversaries(threat("client"), (1, 2, None), Images())
+    again = fitted.default_evaluator().style_adversaries(threat("client"), (1, 2, None), Images())
     for one, other in zip(by_role["client"], again, strict=True):
         assert [trial.unit for trial in one.trials] == [trial.unit for trial in other.trials]
         for a, b in zip(one.trials, other.trials, strict=True):

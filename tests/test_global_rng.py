@@ -1,15 +1,15 @@
-"""The global generator of torch: one thread at a time, and as it was afterwards, whatever is trained."""
+"""The global generator of torch: one thread at a time, and as it was afterwards.
+
+That trainings leave it alone is asked of every method in test_every_method.py.
+"""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from conftest import fit, shortened
 from torch import Tensor
 
-from fdgpriv.data.dataset import Dataset
-from fdgpriv.method import Method
 from fdgpriv.utils.global_rng import drawing_from, global_draws
 
 
@@ -44,12 +44,6 @@ def state() -> Iterator[Tensor]:
     before = torch.get_rng_state()
     yield before
     torch.set_rng_state(before)
-
-
-@pytest.mark.parametrize("method", Method.names())
-def test_training_leaves_the_global_generator_alone(tiny: Dataset, state: Tensor, method: str) -> None:
-    fit(shortened(tiny, 24), clients=3, method=method, workers=1)
-    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_a_draw_outside_would_show(state: Tensor) -> None:

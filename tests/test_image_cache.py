@@ -1,9 +1,9 @@
 """The image cache: decoded once, mapped afterwards; changed files, damage, full disks and two processes at once."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -191,16 +191,21 @@ def test_the_folder_follows_the_platform(monkeypatch: pytest.MonkeyPatch) -> Non
     assert cache_folder() == Path.home() / "Library" / "Caches" / "fdgpriv"
 
 
+def _put_sum_of_pixels(root: Path, sums: Any) -> None:
+    dataset = data.load("folder", root=root, image_size=SIDE)
+    sums.put(sum(int(domain.pixels.sum()) for domain in dataset.domains))
+
+
 def test_two_processes_at_once(root: Path, cache: Path) -> None:
-    code = f"from fdgpriv import data; d = data.load('folder', root={str(root)!r}, image_size={SIDE}); "
-    code += "print(sum(int(e.pixels.sum()) for e in d.domains))"
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
-    running = [
-        subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    sums = {process.communicate(timeout=120)[0] for process in running}
-    assert len(sums) == 1
+    forks = get_context("fork")
+    sums = forks.SimpleQueue()
+    running = [forks.Process(target=_put_sum_of_pixels, args=(root, sums)) for _ in range(2)]
+    for process in running:
+        process.start()
+    for process in running:
+        process.join(60)
+    assert [process.exitcode for process in running] == [0, 0]
+    assert sums.get() == sums.get() > 0
     assert len(list(cache.iterdir())) == 1
     assert Loaded(root).decoded == 0
 

@@ -1,6 +1,5 @@
 """LSI's importances as what is evaluated: how they are made, what is read from them, and what is not."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -11,7 +10,7 @@ import factories
 import numpy as np
 import pytest
 import torch
-from conftest import TARGET, Fitted, shortened, under
+from conftest import TARGET, Evaluator, Fitted, mostly_slow, shortened, under
 from factories import held, holding, in_one_row_and_back, mean, only_the_server_sees, run_on
 from scipy.stats import norm
 from test_lsi import federation, lsi, network, run
@@ -180,36 +179,37 @@ def test_only_the_server_sees_importances(weighed: Fitted) -> None:
 
 
 def evaluated(
-    fitted: Fitted, name: str, per_client: Mapping[int, int], **settings: Any
+    fitted: Fitted | Evaluator, name: str, sizes: tuple[int | None, ...], **settings: Any
 ) -> dict[int | None, TrialScores]:
-    return factories.evaluated(fitted, Attack.named(name).configured(settings), KIND, per_client=per_client)
+    attack = Attack.named(name).configured(settings)
+    return factories.evaluated(fitted, attack, KIND, sizes, per_client={1: 1, 5: 1})
 
 
 def test_a_single_image_is_told_from_all_others(weighed: Fitted) -> None:
-    scores = evaluated(weighed, "importance_membership", {1: 1, 5: 1}, public=40, draws=16)
+    scores = evaluated(weighed.default_evaluator(), "importance_membership", (1, 5, None), public=40, draws=16)
     assert mean(scores[1]) > 0.98
     assert mean(scores[1]) > mean(scores[5]) > mean(scores[None]) - 0.05
     for name in ("noise", "random_style", "other_client"):
         assert abs(mean(scores[1], name) - 0.5) < 0.15
 
 
-@pytest.mark.parametrize("defense", ["clip", "clip:clip=0.1"])
+@pytest.mark.parametrize("defense", mostly_slow(["clip", "clip:clip=0.1"], ["clip:clip=0.1"]))
 def test_cut_importances_are_compared_at_their_length(weighed: Fitted, defense: str) -> None:
     """One factor on all of them protects nobody."""
-    scores = evaluated(under(weighed, defense), "importance_membership", {1: 1}, public=40, draws=16)
+    scores = evaluated(under(weighed, defense), "importance_membership", (1,), public=40, draws=16)
     assert mean(scores[1]) > 0.98
 
 
 def test_one_image_s_label_is_read_from_importances(weighed: Fitted) -> None:
-    scores = evaluated(weighed, "label_histogram", {1: 1}, expensive_simulations=25)
+    scores = evaluated(weighed, "label_histogram", (1,), expensive_simulations=25)
     assert (
         mean(scores[1]) < 1.3 < min(mean(scores[1], name) for name in ("public_shares", "random_style", "other_client"))
     )
 
 
-@pytest.mark.parametrize("name", ["domain_inference", "linkage"])
-def test_other_readers_of_properties_read_them(weighed: Fitted, name: str) -> None:
-    scores = evaluated(weighed, name, {})
+@pytest.mark.parametrize(("name", "settings"), [("domain_inference", {"expensive_simulations": 6}), ("linkage", {})])
+def test_other_readers_of_properties_read_them(weighed: Fitted, name: str, settings: dict[str, int]) -> None:
+    scores = evaluated(weighed, name, (None,), **settings)
     assert all(np.isfinite(values).all() for found in scores.values() for values in found.headline.values())
 
 

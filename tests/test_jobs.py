@@ -91,7 +91,8 @@ def whole(short: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Re
     return fdgpriv.run_audit("fedavg", attacks="none", defenses=[Fatal(), "none"], out=out, **short)
 
 
-@pytest.mark.parametrize("how", ["kill", pytest.param("interrupt", marks=pytest.mark.slow)])
+@pytest.mark.slow  # that a process's death costs one item is a quick test of test_processes.py
+@pytest.mark.parametrize("how", ["kill", "interrupt"])
 def test_what_had_finished_is_kept(
     how: str,
     whole: Results,

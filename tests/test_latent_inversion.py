@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import Fitted, fit, shortened
-from factories import inferred
+from conftest import Fitted, shortened
+from factories import LSI_IN_HASTE, fitted_once, inferred
 from torch import nn
 
 from fdgpriv.artifacts.parameters import ClassifierHead
@@ -21,13 +21,12 @@ from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
 
 module: Any = import_module("fdgpriv.attacks.latent_inversion")
-SHORT = {"pretrain_epochs": "2", "inversion_steps": "2", "inversion_batches": "1", "translator_steps": "2"}
 
 
 @pytest.fixture(scope="module")
 def inverted(digits: Dataset) -> Fitted:
-    """LSI in a hurry, three clients."""
-    return fit(shortened(digits, 96), clients=6, method="lsi", settings=SHORT)
+    """LSI in a hurry, two clients to a domain."""
+    return fitted_once(shortened(digits, 96), clients=6, method="lsi", settings=LSI_IN_HASTE)
 
 
 def test_the_latent_is_the_ratio_of_weights_to_bias(rng: torch.Generator) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import Evaluator
+from conftest import Evaluator, Fitted
 from factories_core import truth
 from torch import Tensor
 
@@ -106,9 +106,13 @@ def test_channels_that_are_cells_reveal_the_layout(evaluator: Evaluator) -> None
     assert max(found[name] for name in CONTROLS) < 0.85
 
 
-def test_brightness_and_contrast_are_no_layout(evaluator: Evaluator) -> None:
+def test_brightness_and_contrast_are_no_layout(fitted: Fitted) -> None:
     """They tell no more than the mean layout does, up to what a ridge of two numbers can differ from it."""
-    found = means(evaluate_trials(Attack.named("layout_probe")(), asked(evaluator, TotalCraft), (), generator(1))[0][1])
+    found = means(
+        evaluate_trials(
+            Attack.named("layout_probe")(), asked(fitted.default_evaluator(), TotalCraft), (), generator(1)
+        )[0][1]
+    )
     known = max(found["mean_image"], found["domain_mean"])
     assert found["attack"] < known + 0.01
     assert found["noise"] == pytest.approx(1 / 15, abs=0.03)  # a direction drawn among 16 cells less their mean

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import pretrained, with_extra
+from conftest import COVERING, mostly_slow, pretrained, with_extra
 from safetensors.torch import save_file
 
 from fdgpriv.artifacts.artifact import SERVER
@@ -161,10 +161,7 @@ def test_bytes_of_a_round_of_fedavg() -> None:
 
 
 @pretrained
-@pytest.mark.parametrize(
-    ("named", "layer", "channels"),
-    [("layer1", "layer1", 16), ("layer2", "layer2", 24), ("stride1", "layer1", 16), ("stride4", "layer3", 40)],
-)
+@pytest.mark.parametrize(("named", "layer", "channels"), [("layer2", "layer2", 24), ("stride4", "layer3", 40)])
 def test_a_layer_is_named_alone_or_by_stride(named: str, layer: str, channels: int) -> None:
     """At 32 px the stem has stride 1, so that all strides are half of those of larger images."""
     transcript = crossed("stablefdg", 2, "efficientnet_lite0", style_layer=named, explore_layers=("layer1", "stride2"))
@@ -174,7 +171,7 @@ def test_a_layer_is_named_alone_or_by_stride(named: str, layer: str, channels: i
 
 
 @pretrained
-@pytest.mark.parametrize("name", Method.names())
+@pytest.mark.parametrize("name", mostly_slow(Method.names(), COVERING))
 def test_every_method_trains_a_pretrained_network(name: str) -> None:
     short = {
         "lsi": LSI_SHORT,

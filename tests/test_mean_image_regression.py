@@ -36,7 +36,7 @@ def test_each_domain_has_its_regression(rng: torch.Generator) -> None:
 
 
 def test_rounds_are_evenly_spaced_and_the_last_is_read(evaluator: Evaluator) -> None:
-    attack = MeanImageRegression(rounds=4)
+    attack = MeanImageRegression(rounds=4, simulations=12)
     for length, numbers in ((1, [0]), (3, [0, 1, 2]), (4, [0, 1, 2, 3]), (16, [3, 7, 11, 15]), (5, [0, 1, 2, 4])):
         assert list(spaced(range(length), attack.rounds)) == numbers
     (one,) = evaluator.adversaries(evaluator.series(STYLES), threat("server"), (None,), attack.task)

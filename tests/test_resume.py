@@ -52,7 +52,7 @@ CASES = [
     ("lsi", {"keep_momentum": "true", "recalibrate_bn": "true"}, "none", 1),
     ("lsi", {"select": "validation", "normaliser": "clients", "stage4_start": "global"}, "gaussian:epsilon=4", 2),
 ]  # fmt: skip
-QUICKLY = [CASES[i] for i in (1, 3, 11, 14)]  # the others only among the slow tests
+QUICKLY = [CASES[i] for i in (1, 3, 14)]  # the others only among the slow tests
 
 
 class Killed(BaseException):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import mostly_slow
 from factories_scores import RUN_KEY, conditions
 
 from fdgpriv.results.attack_finding import Threat
@@ -83,11 +84,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(tmp_path_factory.mktemp("run"), *some)
 
 
-def test_it_passes_on_scores_without_leaks(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("processes", mostly_slow([True, False], [False]))
+def test_it_passes_on_scores_without_leaks(
+    processes: bool, run: Path, tmp_path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not processes:
+        request.getfixturevalue("in_this_process")
     figure = tmp_path / "power.svg"
-    assert main([*QUICK, "--reports", "40", "--scores", str(run), "--figure", str(figure)]) == 0, (
-        capsys.readouterr().out
-    )
+    few = ["--runs", "40", "--draws", "2000", "--seed", "1", "--reports", "40"]
+    assert main([*few, "--scores", str(run), "--figure", str(figure)]) == 0, capsys.readouterr().out
     said = capsys.readouterr().out
     rows = [line for line in said.splitlines() if line.endswith("| pass |")]
     assert "FAIL" not in said

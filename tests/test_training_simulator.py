@@ -22,7 +22,8 @@ LAST = ("head.weight", "head.bias")
 
 @pytest.fixture(scope="module", params=["stablefdg", "pardon", "hfedf"])
 def trained(request: pytest.FixtureRequest, digits: Dataset) -> tuple[str, Fitted]:
-    return request.param, fit(shortened(digits, 48), clients=3, method=request.param)
+    settings = {"hidden": "4"} if request.param == "hfedf" else {}
+    return request.param, fit(shortened(digits, 48), clients=3, method=request.param, settings=settings)
 
 
 def test_the_last_layer_separates_classes(trained: tuple[str, Fitted]) -> None:
@@ -48,7 +49,7 @@ def test_the_last_layer_separates_classes(trained: tuple[str, Fitted]) -> None:
 
 def test_expensive_artifacts_are_asked_about_less(trained: tuple[str, Fitted]) -> None:
     _, fitted = trained
-    evaluator = fitted.evaluator()
+    evaluator = fitted.default_evaluator()
     (target,) = [
         s for s in evaluator.artifact_series.values() if isinstance(s.simulator, TrainingSimulator) and not s.is_global
     ]

@@ -1,6 +1,6 @@
 """Accuracies on held-out images as what is evaluated: of several rounds together they tell how many images there are."""
 
-import dataclasses
+from dataclasses import replace
 from fractions import Fraction
 from importlib import import_module
 from types import SimpleNamespace
@@ -10,7 +10,7 @@ import factories
 import numpy as np
 import pytest
 import torch
-from conftest import TARGET, Fitted, shortened
+from conftest import TARGET, Evaluator, Fitted, half_backbone, shortened
 from factories import fitted_once, mean, only_the_server_sees, run_on
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,12 +88,13 @@ def measured(digits: Dataset) -> Fitted:
         methods=("fedavg",), preset="quick", settings={**SELECTING, "local_epochs": "1"}, device="cpu"
     ).checked()
     population = populate(dataset, TARGET, "dirichlet:0.7", 8, seed)
-    federation, method = config.federation(dataset, list(population.clients), seed), config.method("fedavg")
+    federation = replace(config.federation(dataset, list(population.clients), seed), backbone=half_backbone)
+    method = config.method("fedavg")
     ran = run_on(method, federation, population.clients, keep="ends")
     return Fitted(population, method, federation, Defense.named("none")(), ran.transcript)
 
 
-def evaluated(fitted: Fitted, sizes: tuple[int | None, ...]) -> dict[int | None, TrialScores]:
+def evaluated(fitted: Fitted | Evaluator, sizes: tuple[int | None, ...]) -> dict[int | None, TrialScores]:
     return factories.evaluated(fitted, "client_size", KIND, sizes)
 
 
@@ -129,7 +130,7 @@ def test_defended_accuracies_are_simulated_with_it(measured: Fitted, monkeypatch
     factories.evaluated(measured, "domain_inference:expensive_simulations=2", KIND, (None,))
     assert calls
     calls.clear()
-    noisy = dataclasses.replace(measured, defense=Defense.named("gaussian")(covers=(KIND,)))
+    noisy = replace(measured, defense=Defense.named("gaussian")(covers=(KIND,)))
     factories.evaluated(noisy, "domain_inference:expensive_simulations=2", KIND, (None,))
     assert not calls
 
@@ -173,7 +174,7 @@ def test_domains_are_inferred_from_accuracies(rng: torch.Generator, monkeypatch:
 
 
 def test_accuracies_reveal_the_size_nearly(measured: Fitted) -> None:
-    scores = evaluated(measured, (1, None))
+    scores = evaluated(measured.default_evaluator(), (1, None))
     sizes = [len(data) for data in measured.population.clients.values()]
     assert max(sizes) > 2 * min(sizes)
     assert mean(scores[None], "random_style") > 2 * mean(scores[None])

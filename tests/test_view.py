@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -42,6 +43,7 @@ def thrice(tiny: Dataset) -> Fitted:
     return fit(tiny, clients=6, settings={"rounds": str(ROUNDS)}, keep="all")
 
 
+@cache
 def views(fitted: Fitted, kind: str, role: str = "server", task: Task | None = None) -> list[AdversaryTrials]:
     evaluator = replace(fitted.evaluator(), per_client={1: 1})
     return evaluator.adversaries(evaluator.series(kind), threat(role), (1, None), task or Members())
