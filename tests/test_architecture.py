@@ -21,7 +21,7 @@ PARTS = (  # of this project, but for those whose names are words or kinds of ta
         "gradient_inversion",
     ),
     *("importance_membership", "label_histogram", "latent_inversion", "layout_probe", "mean_image_regression"),
-    *("statistics_membership", "style_inversion", "style_membership"),
+    *("evaluation_membership", "statistics_membership", "style_inversion", "style_membership"),
     *("bn_frozen", "bn_local", "client_dp", "clip", "dpsgd", "gaussian", "interpolate", "laplace", "min_clients"),
     *("quantize", "secure_aggregation", "send_once", "shuffle", "sparsify"),
 )

@@ -393,6 +393,7 @@ ASKED = {
     "style_membership": "membership",
     "importance_membership": "membership",
     "statistics_membership": "membership",
+    "evaluation_membership": "membership",
     "identification": "membership",
     "linkage": "identity",
     "layout_probe": "content",

@@ -63,6 +63,16 @@ class CandidatePool:
         """The same with only the images that the client itself held out, where clients may hold the same images."""
         return self._with_members(client, index, self._held_out_by(client))
 
+    def held_out_candidates(self, client: str) -> tuple[Tensor, Tensor]:
+        """As `membership_candidates` of a whole client, where the members are the images that the client holds out.
+
+        The others are images that other clients of its domain held out or trained on.
+        """
+        inside, held_out = self._held_out_by(client), self.held_out(self.domain[client])
+        outside = [held_out[~torch.isin(held_out, inside)], self._trained_by_others(client)]
+        candidates, order = torch.cat([inside, *outside]).sort(stable=True)
+        return candidates, order < len(inside)
+
     def held_out(self, domain: int) -> Tensor:
         """(N,): the images that clients of this main domain held out."""
         names = [name for name in self.names if self.domain[name] == domain]

@@ -22,6 +22,7 @@ class TrialNeeds(NamedTuple):
         mean_image: Ground truth contains the mean image.
         hidden_domain: The domains of artifacts are hidden from adversaries that otherwise know them.
         hidden_names: The senders of the last round are hidden, so that adversaries cannot look them up.
+        held_out: Membership candidates are those for the images that a client holds out.
     """
 
     image_bounds: bool = False
@@ -31,6 +32,7 @@ class TrialNeeds(NamedTuple):
     hidden_names: bool = False
     mean_image: bool = False
     hidden_domain: bool = False
+    held_out: bool = False
 
     @classmethod
     def of(cls, task: Task | None) -> "TrialNeeds":
@@ -45,6 +47,7 @@ class TrialNeeds(NamedTuple):
             task.hides_names,
             task.needs_mean_image or any(implied.needs_mean_image for implied in task.implied),
             task.hides_domain,
+            task.of_held_out,
         )
 
 

@@ -107,9 +107,10 @@ class TrialLayout:
     _drawn: dict[tuple[int | None, int], Sequence[ReferenceArtifact]] = field(default_factory=dict, init=False)
 
     def holding(self, name: str) -> ClientImages:
-        """The images of this client or shadow client, with the model it received."""
+        """The images of this client or shadow client, the model it received and, if asked about, what it holds out."""
         data = self.population.data(name)
-        return ClientImages(data.images, data.labels, self.series.received_model.get(name))
+        held_out = ClientImages(data.held_out_images, data.held_out_labels) if self.needs.held_out else None
+        return ClientImages(data.images, data.labels, self.series.received_model.get(name), held_out)
 
     def groups(
         self, sizes: Sequence[int | None], per_client: Mapping[int, int], leaked: Mapping[str, Tensor]
@@ -224,7 +225,10 @@ class TrialLayout:
     def _candidates(self, group: ImageGroup) -> TrialCandidates:
         line_ups, positions = self.pool.line_ups(group.client, group.index, self.rng, self._is_of_all(group))
         number = None if group.size is None else group.number
-        membership = self.pool.membership_candidates(group.client, group.index, number, self.series.is_global)
+        if self.needs.held_out:
+            membership = self.pool.held_out_candidates(group.client)
+        else:
+            membership = self.pool.membership_candidates(group.client, group.index, number, self.series.is_global)
         return TrialCandidates(line_ups, positions, *membership)
 
     def _observed(

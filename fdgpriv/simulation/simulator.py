@@ -30,11 +30,13 @@ class ClientImages:
         images, labels: (n, 3, H, W) in [0, 1] and (n,).
         received_model: The model that the party received in the round of the artifact; None where artifacts do not
             depend on it.
+        held_out: What the party holds out for validation; None where that is not known.
     """
 
     images: Tensor
     labels: Tensor
     received_model: ModelState | None = None
+    held_out: "ClientImages | None" = None
 
 
 @dataclass(frozen=True, eq=False)

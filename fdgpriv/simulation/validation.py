@@ -43,7 +43,9 @@ class ValidationSimulator(ClientSimulator, DefendedSimulator):
     kind = ValidationHistory.kind
 
     def held_out(self, sample: ClientSample, rng: torch.Generator) -> ClientSample:
-        """The images that a client with the images of `sample` holds out."""
+        """The images that a client with the images of `sample` holds out: those of the party, if they are known."""
+        if sample.party.held_out is not None and sample.granularity == "client":
+            return ClientSample.all_of(sample.party.held_out)
         count = held_out_for(len(sample.index), self.federation.held_out)
         return ClientSample(sample.party, torch.randperm(len(sample.party.images), generator=rng)[:count])
 
@@ -63,12 +65,17 @@ class ValidationSimulator(ClientSimulator, DefendedSimulator):
 
     def of_each(self, images: Tensor, labels: Tensor) -> Tensor:
         """(N, T): each model's `metric` on each image (N, 3, H, W); what a client shares is the mean over held-out images."""
+        metric = METRIC_OF_EACH[self.metric]
+        return torch.stack([metric(outputs, labels) for outputs in self.outputs(images)], dim=1)
+
+    def outputs(self, images: Tensor) -> list[Tensor]:
+        """The logits (N, K) of each of the T models on images (N, 3, H, W)."""
         network = with_cpu_io(self.method.model(self.federation, generator(0)).to(self.federation.device))
-        columns = {}
+        by_model = {}
         for model in {id(model): model for model in self.models}.values():
             model.load_into(network)
-            columns[id(model)] = METRIC_OF_EACH[self.metric](logits(network, images), labels)
-        return torch.stack([columns[id(model)] for model in self.models], dim=1)
+            by_model[id(model)] = logits(network, images)
+        return [by_model[id(model)] for model in self.models]
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """The values (T,)."""

@@ -64,6 +64,12 @@ class Members(Task):
         return at_few_false_accusations(predictions, truths)
 
 
+class HeldOutMembers(Members):
+    """As `Members`, where the members are the images that a client holds out for validation."""
+
+    of_held_out = True
+
+
 def like_the_mean(images: Tensor, public: Tensor) -> Tensor:
     """Similarity (P,) of images (P, 3, H, W) to the mean of public images (N, 3, H, W): minus the mean squared difference."""
     return -(images - public.mean(0)).square().mean(dim=(1, 2, 3))

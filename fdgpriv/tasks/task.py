@@ -91,6 +91,7 @@ class Task(ABC):
         hides_domain: Whether the domain of an artifact is the secret, so that observations hide it.
         hides_names: Whether the sender of an artifact of the last round is the secret, so that views hide it.
         needs_mean_image: Whether ground truth must contain the mean of the images behind the artifact.
+        of_held_out: Whether membership among the images that a client holds out is asked, not among those it trains on.
         many_singles: Whether the score of one image says little, so that more of them are evaluated where that is cheap.
         implied: Further tasks that a prediction of this one answers, too.
     """
@@ -113,6 +114,7 @@ class Task(ABC):
     hides_domain: ClassVar[bool] = False
     hides_names: ClassVar[bool] = False
     needs_mean_image: ClassVar[bool] = False
+    of_held_out: ClassVar[bool] = False
     many_singles: ClassVar[bool] = False
     implied: ClassVar[tuple["Task", ...]] = ()
 

@@ -1,0 +1,76 @@
+"""Membership among held-out images: the likelihood ratio by hand, whose images are asked about, and who is told apart."""
+
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+import pytest
+import torch
+from conftest import Fitted, shortened
+from factories import evaluated, fitted_once, mean
+
+from fdgpriv.data.dataset import Dataset
+from fdgpriv.tasks.membership import HeldOutMembers
+from fdgpriv.threat import threat
+
+module: Any = import_module("fdgpriv.attacks.evaluation_membership")
+
+
+@pytest.fixture(scope="module")
+def trained(digits: Dataset) -> Fitted:
+    settings = {"rounds": "12", "lr": "0.1", "batch_size": "8", "local_epochs": "2"}
+    return fitted_once(shortened(digits, 90), clients=6, method="feddg_ga", settings=settings, keep="all")
+
+
+def test_the_ratio_is_that_of_two_normals(rng: torch.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SHRINKAGE", 0.0)
+    rows = torch.randn(20, 2, 3, generator=rng, dtype=torch.float64)
+    likely, means, count = torch.rand(20, 2, generator=rng).softmax(1), torch.tensor([0.1, -0.3, 0.2]).double(), 5
+    ratios = module.log_ratios(rows, likely, means, count)
+    flat, weights = rows.flatten(0, 1), likely.double().flatten() / 20
+    center = (weights[:, None] * flat).sum(0)
+    covariance = sum(w * torch.outer(row - center, row - center) for w, row in zip(weights, flat, strict=True)) / count
+    without = torch.distributions.MultivariateNormal(center, covariance).log_prob(means)
+    for of_image, shares, ratio in zip(rows, likely.double(), ratios, strict=True):
+        having = [
+            torch.distributions.MultivariateNormal(center + (row - center) / count, covariance).log_prob(means)
+            for row in of_image
+        ]
+        wanted = sum(share * (one - without).exp() for share, one in zip(shares, having, strict=True))
+        assert float(ratio) == pytest.approx(float(wanted.log()), abs=1e-4)
+
+
+@pytest.mark.slow
+def test_members_are_what_the_client_holds_out(trained: Fitted) -> None:
+    evaluator = trained.evaluator()
+    (asked,) = evaluator.adversaries(evaluator.series("model_evaluation"), threat("server"), (None,), HeldOutMembers())
+    assert {trial.client for trial in asked.trials} >= set(trained.population.clients)
+    for trial in asked.trials:
+        data = trained.population.data(trial.client)
+        candidates = trial.truth.pool[trial.truth.membership_candidates]
+        members = candidates[trial.truth.members]
+        assert {image.numpy().tobytes() for image in members} == {i.numpy().tobytes() for i in data.held_out_images}
+        own = {image.numpy().tobytes() for image in data.images}
+        assert not own & {image.numpy().tobytes() for image in candidates}
+
+
+@pytest.mark.slow
+def test_held_out_images_are_told_from_others(trained: Fitted) -> None:
+    scores = evaluated(trained, "evaluation_membership", "model_evaluation", (None,))[None]
+    assert mean(scores) > 0.75
+    for control in ("noise", "other_client"):
+        assert mean(scores, control) < 0.65
+
+
+@pytest.mark.slow
+def test_simulated_clients_hold_out_their_images(trained: Fitted) -> None:
+    """As the positive control simulates them again."""
+    evaluator = trained.evaluator()
+    target = evaluator.series("model_evaluation")
+    simulated = replace(target, wire={})
+    (asked,) = evaluator.adversaries(simulated, threat("server"), (None,), HeldOutMembers())
+    recorded = [trial for trial in asked.trials if trial.client in target.wire]
+    assert len(recorded) == 6
+    for trial in recorded:
+        artifact = trial.by_role["attack"][0].observation.artifact
+        torch.testing.assert_close(artifact.tensors()["values"], target.wire[trial.client].tensors()["values"])
