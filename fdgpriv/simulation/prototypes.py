@@ -1,6 +1,7 @@
 """Artifact kind: the mean features of its classes that a client shares after local training (FPL)."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +13,8 @@ from fdgpriv.simulation.artifact_series import ArtifactSeries, EarlierRound
 from fdgpriv.simulation.recorded_run import RecordedRun
 from fdgpriv.simulation.simulator import ClientSample, ClientSimulator, DefendedSimulator, InRound, Simulator
 from fdgpriv.threat import Capability
+
+_BATCH_SIZE = 256  # images
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +52,14 @@ class PrototypeSimulator(ClientSimulator, DefendedSimulator):
 
     def from_vector(self, row: Tensor, received_model: ModelState | None) -> Artifact:
         return ClassPrototypes(client=SERVER, round=0, features=row.view(self.shape))
+
+    @torch.no_grad()
+    def features(self, images: Tensor, received_model: ModelState) -> Tensor:
+        """Features (N, D) of images (N, 3, H, W) under the received model, in evaluation mode."""
+        device = self.federation.device
+        model: Any = self.method.model(self.federation, torch.Generator()).to(device).eval()
+        received_model.load_into(model)
+        return torch.cat([model.embedding(part.to(device)).cpu() for part in images.split(_BATCH_SIZE)])
 
     def in_first_round(self) -> InRound | None:
         return self.first
