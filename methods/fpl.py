@@ -86,7 +86,7 @@ class FPLAggregation(Aggregation):
 class FPLClient(AveragingClient):
     """Answers ``fit`` as in FedAvg, and ``prototypes`` with the mean features of the last epoch."""
 
-    checkpointed: ClassVar[tuple[str, ...]] = ("model",)
+    checkpointed: ClassVar[tuple[str, ...]] = ("model", "round", "steps")
 
     method: FPL
 
