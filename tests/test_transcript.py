@@ -184,6 +184,24 @@ def test_an_artifact_sent_to_many_is_written_once(tmp_path: Path) -> None:
     assert again.kept[0] is again.kept[1]
 
 
+def test_a_relayed_artifact_is_written_once(tmp_path: Path) -> None:
+    """Though the server relays those of several clients in turn."""
+    transcript = Transcript("all")
+    numbers = LARGE // 4
+    shared = [
+        transcript.add(crossing(s, s.client, SERVER), s) for s in (state("a", 0, numbers), state("b", 0, numbers))
+    ]
+    for receiver in ("c", "d"):
+        for artifact in shared:
+            transcript.add(crossing(artifact, SERVER, receiver), artifact)
+    assert [transcript.kept[i] is transcript.kept[i % 2] for i in range(6)] == [True] * 6
+    transcript.save(tmp_path)
+    assert (tmp_path / TENSORS).stat().st_size < 3 * shared[0].nbytes
+    back = Transcript.load(tmp_path)
+    assert back.records == transcript.records
+    assert len({id(record.shapes) for record in back.records}) == 1
+
+
 def test_artifacts_that_share_memory_are_saved(tmp_path: Path) -> None:
     views = torch.arange(48.0).view(6, 8).t()[:4]  # not contiguous, and rows of one storage
     own = style("a", mean=views[0], std=views[1], mean_var=views[2], std_var=views[3])

@@ -9,9 +9,10 @@ record INDEX lie in ``tensors-INDEX.safetensors``, its line has their checksum, 
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Self
+from weakref import WeakSet
 
 import torch
 from pydantic import Field, TypeAdapter, ValidationError
@@ -124,6 +125,10 @@ class Transcript:
     _apart: int = field(default=1, init=False, repr=False, compare=False)  # rounds between those that are stored
     # the last large artifact, and the same in a file: what several clients receive is written once
     _last: tuple[Artifact, Artifact] | None = field(default=None, init=False, repr=False, compare=False)
+    _filed: WeakSet[Artifact] = field(
+        default_factory=WeakSet, init=False, repr=False, compare=False
+    )  # relayed as they are
+    _forms: dict[str, tuple[Any, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.keep not in (*KEEP, VIEWS):
@@ -174,8 +179,11 @@ class Transcript:
         return since > 0 if self.keep == "ends" else bool(since % self._apart)
 
     def _in_file(self, artifact: Artifact, least: int) -> Artifact:
+        if artifact in self._filed:
+            return artifact
         if self._last is None or self._last[0] is not artifact:
             self._last = artifact, artifact.in_file(least)
+            self._filed.add(self._last[1])
         return self._last[1]
 
     def thinned(self, keep: str) -> "Transcript":
@@ -332,6 +340,9 @@ class Transcript:
         except ValidationError as error:
             first = error.errors()[0]
             raise DamagedTranscript(f"record {index}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        # records of one network share these: with relays there may be tens of thousands
+        shapes, dtypes = self._forms.setdefault(repr((record.shapes, record.dtypes)), (record.shapes, record.dtypes))
+        record = replace(record, shapes=shapes, dtypes=dtypes)
         self.records.append(record)
         stored = line["stored"]
         if stored is None:
