@@ -88,7 +88,7 @@ class AuditConfig(Options):
                     f"--method: want each method once, got {config.methods[same]} and {config.methods[i]}, which are equal"
                 )
         if self.attacks != ALL:
-            if self.attacks and not any(part.disclosure().shares for part in parts):
+            if config.attacks and not any(part.disclosure().shares for part in parts):
                 names = " and ".join(config.methods)
                 raise ValueError(f"--attack: {names} shares nothing that an attack could read; want --attack none")
             for spec in config.attacks:

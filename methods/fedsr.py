@@ -41,7 +41,9 @@ class FedSR(FederatedAveraging):
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        name: {**fields, "local_steps": None} if fields else {} for name, fields in LocalSGD.presets.items()
+        "quick": {**LocalSGD.presets["quick"], "local_steps": None},
+        "default": {**LocalSGD.presets["default"], "local_steps": None},
+        "paper": {},
     }
     paper_setup: ClassVar[Setup] = Setup(clients_per_domain=1, partition="single", backbone="resnet18", image_size=224)
     uses_final: ClassVar[bool] = True

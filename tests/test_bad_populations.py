@@ -18,7 +18,7 @@ from fdgpriv.results.run import Run
 
 Counts = Mapping[str, Mapping[str, int]]  # images by domain and class
 pytestmark = pytest.mark.filterwarnings("ignore:attention over a 2 x 2 map")
-METHODS = Method.names()
+METHODS = tuple(name for name in Method.names() if Method.named(name).federated)
 QUICKLY = ("stablefdg", "lsi")  # the others only among the slow tests
 STYLED = ("stablefdg", "ccst", "pardon")  # of which there is something to attack
 SHORT = {
@@ -123,6 +123,14 @@ def test_clients_of_nearly_one_class_take_part(method: str, tmp_path: Path) -> N
     assert senders(run) == 4
 
 
+@pytest.mark.parametrize("method", sorted({*Method.names()} - {*METHODS}))
+def test_no_federation_trains_on_one_image_too(method: str, tmp_path: Path) -> None:
+    run = audited(tmp_path, ONE_IMAGE, words(method, "--clients", "2", "--partition", "domains:1"))
+    assert run.utility is not None
+    assert senders(run) == (0 if run.shares_nothing else 1)
+    assert not any("in no round" in said for said in run.not_measured)
+
+
 def test_who_is_in_no_round_is_named(tmp_path: Path) -> None:
     given = words("fedavg", "--clients", "3", "--partition", "domains:1", settings=("participants=2",))
     (said,) = (line for line in audited(tmp_path, EVEN, given).not_measured if "in no round" in line)
@@ -131,7 +139,7 @@ def test_who_is_in_no_round_is_named(tmp_path: Path) -> None:
 
 def test_a_client_without_a_second_image_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One would be held out, and none be left to train on."""
-    for method in METHODS:
+    for method in Method.names():
         given = words(method, "--clients", "4", "--partition", "domains:1")
         said = refused(tmp_path / method, ONE_IMAGE, given, capsys)
         assert "want at least 2 images per client, got 1 for" in said

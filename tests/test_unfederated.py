@@ -156,6 +156,7 @@ def test_nobody_takes_turns(name: str) -> None:
 def test_an_attack_on_nothing_is_refused() -> None:
     with refused("--attack: local_only shares nothing that an attack could read; want --attack none"):
         AuditConfig(methods=("local_only",), attacks=("membership",)).checked()
-    AuditConfig(methods=("local_only", "fedavg"), attacks=("membership",)).checked()
+    for methods, attacks in ((("local_only", "fedavg"), ("membership",)), (("local_only",), ("none",))):
+        AuditConfig(methods=methods, attacks=attacks).checked()
     with refused("--attack: gan reads .* which central does not share, but model_state; want attacks that read these"):
         AuditConfig(methods=("central",), attacks=("gan",)).checked()
