@@ -21,9 +21,7 @@ from torch import Tensor, nn
 
 from fdgpriv.adversary import Adversary, Observation, Prediction
 from fdgpriv.artifacts.artifact import Artifact
-from fdgpriv.artifacts.parameters import ModelState
-from fdgpriv.artifacts.statistics import SampleCount
-from fdgpriv.artifacts.style import StyleDraft, StyleStatistics
+from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import ClientData, Dataset
 from fdgpriv.defense import defended
@@ -221,26 +219,6 @@ def style(
         client=client, round=round, mean=wide(mean), std=wide(std), mean_var=wide(mean_var), std_var=wide(std_var),
         **{"granularity": "client", "at": "layer1", "rule": "paper_eps"} | facts,
     )  # fmt: skip
-
-
-def draft(n: int = 5, channels: int = 4, *, client: str = "client-0", round: int = 0, **more: Any) -> StyleDraft:
-    """The styles of n images, not yet summed up; `scale` and `seed` say which."""
-    rng, scale = seeded(more.pop("seed", 0)), more.pop("scale", 1.0)
-    return StyleDraft(
-        client=client, round=round,
-        mean=scale * torch.randn(n, channels, generator=rng), std=scale * torch.rand(n, channels, generator=rng),
-        **{"variances": True, "granularity": "client", "at": "layer1", "rule": "paper_eps"} | more,
-    )  # fmt: skip
-
-
-def state(client: str = "client-0", round: int = 0, **tensors: Tensor) -> ModelState:
-    """A model of these tensors, or of a weight (3, 2) and a counter."""
-    few = {"weight": torch.arange(6.0).view(3, 2), "bn.num_batches_tracked": torch.tensor(4)}
-    return ModelState(client=client, round=round, state=tensors or few)
-
-
-def sample_count(n: int = 17, client: str = "client-0", round: int = 0) -> SampleCount:
-    return SampleCount(client=client, round=round, count=torch.tensor(n))
 
 
 def crossed(transcript: Transcript, kind: type[Artifact] | str) -> list[Any]:

@@ -10,7 +10,7 @@ import factories
 import numpy as np
 import pytest
 import torch
-from conftest import TARGET, Evaluator, Fitted, half_backbone, shortened
+from conftest import TARGET, Fitted, half_backbone, shortened
 from factories import fitted_once, mean, only_the_server_sees, run_on
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +25,6 @@ from fdgpriv.simulation.simulator import ClientImages, ClientSample
 from fdgpriv.simulation.validation import ValidationSimulator
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
-from fdgpriv.verdicts.trial_scores import TrialScores
 
 domain_inference: Any = import_module("fdgpriv.attacks.domain_inference")
 client_size: Any = import_module("fdgpriv.attacks.client_size")
@@ -92,10 +91,6 @@ def measured(digits: Dataset) -> Fitted:
     method = config.method("fedavg")
     ran = run_on(method, federation, population.clients, keep="ends")
     return Fitted(population, method, federation, Defense.named("none")(), ran.transcript)
-
-
-def evaluated(fitted: Fitted | Evaluator, sizes: tuple[int | None, ...]) -> dict[int | None, TrialScores]:
-    return factories.evaluated(fitted, "client_size", KIND, sizes)
 
 
 def test_accuracies_of_all_rounds_are_one_artifact(measured: Fitted) -> None:
@@ -174,7 +169,7 @@ def test_domains_are_inferred_from_accuracies(rng: torch.Generator, monkeypatch:
 
 
 def test_accuracies_reveal_the_size_nearly(measured: Fitted) -> None:
-    scores = evaluated(measured.default_evaluator(), (1, None))
+    scores = factories.evaluated(measured.default_evaluator(), "client_size", KIND, (1, None))
     sizes = [len(data) for data in measured.population.clients.values()]
     assert max(sizes) > 2 * min(sizes)
     assert mean(scores[None], "random_style") > 2 * mean(scores[None])
