@@ -10,6 +10,7 @@ from fdgpriv.artifacts.artifact import Message
 from fdgpriv.artifacts.local_tensors import batchnorm_tensors
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.setup import Setup
 from fdgpriv.results.utility import logits
 
 from ._averaging import AveragingClient, FederatedAveraging
@@ -27,6 +28,7 @@ class FedBN(FederatedAveraging):
     `personal_accuracy` in the training's log is that of the clients' own final models on their held-out images.
     """
 
+    paper_setup: ClassVar[Setup] = Setup(clients=30, partition="single", backbone="resnet18", image_size=224)
     uses_final: ClassVar[bool] = True
 
     buffers: Literal["keep_local"] = "keep_local"

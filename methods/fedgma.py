@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.request import Answers
+from fdgpriv.federation.setup import Setup
 from fdgpriv.utils.fields import Fraction, PositiveFloat
 
 from ._averaging import Aggregation, FederatedAveraging
@@ -26,6 +28,8 @@ class FedGMA(FederatedAveraging):
         agreement: tau, the agreement in [0, 1] from which on an entry moves by the whole mean update.
         server_lr: eta, the factor of the masked update.
     """
+
+    paper_setup: ClassVar[Setup] = Setup(clients=30, partition="single", backbone="resnet18", image_size=224)
 
     agreement: Fraction = 0.4
     server_lr: PositiveFloat = 1.0

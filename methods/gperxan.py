@@ -39,8 +39,8 @@ class GPerXAN(FederatedAveraging):
     regulariser: NonNegativeFloat = 0.5
 
     @property
-    def coupling(self) -> None:
-        return None
+    def coupling(self) -> str:
+        return "the gradients of single images for the scores of its normalisation layers are not known"
 
     def withheld(self, model: nn.Module, sender: str) -> frozenset[str]:
         return batchnorm_tensors(model) if sender == SERVER else super().withheld(model, sender)

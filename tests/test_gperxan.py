@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 import torch
 from conftest import fit, shortened
-from factories import crossed, federation, held, in_one_row_and_back, network, run, seeded, small
+from factories import crossed, federation, held, in_one_row_and_back, network, refused, run, seeded, small
 from torch import nn
 
 from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.artifacts.local_tensors import batchnorm_tensors
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.data.dataset import Dataset
+from fdgpriv.defense import defended
 
 module: Any = import_module("fdgpriv.methods.gperxan")
 BUILD = network(1, 1)
@@ -102,3 +103,8 @@ def test_adversaries_know_where_a_client_started(digits: Dataset) -> None:
         assert list(received.state) == list(target.wire[client].tensors())
         for name in personal:
             assert torch.equal(received.state[name], before.wire[client].tensors()[name])
+
+
+def test_dpsgd_is_refused_in_one_line() -> None:
+    with refused("dpsgd: .*scores of its normalisation layers"):
+        defended(small("gperxan"), "dpsgd")
