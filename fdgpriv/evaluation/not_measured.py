@@ -29,7 +29,7 @@ def not_measured(
     elif not shares:
         sentences.append("Nothing was attacked: no client shares anything.")
     if not shares:
-        sentences.append("Accuracies are means over the clients' own models: there is no model for everyone.")
+        sentences.append("There is no model for everyone: accuracies are those of the clients' own models.")
     if failed is None and diverged is None and (idle := _idle(evaluator)):
         sentences.append(f"No model was trained on what these clients hold, they were in no round: {', '.join(idle)}.")
     kinds = {record.kind for record in evaluator.transcript.records}

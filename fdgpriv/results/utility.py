@@ -67,7 +67,7 @@ def utility(model: nn.Module, population: Population, own_statistics: bool = Fal
 
 
 def mean_utility(clients: PersonalUtility, population: Population) -> Utility:
-    """Utility of a training without a model for everyone: the accuracies are the means over the clients' own models."""
+    """Utility of a training without a model for everyone: that of the clients' own models, as in `PersonalUtility`."""
     reason = "each client has a model of its own, and there is none for everyone"
     return Utility(
         source_accuracy=clients.source_accuracy,
