@@ -11,13 +11,17 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from fdgpriv.adversary import Adversary
 from fdgpriv.artifacts.artifact import Artifact
+from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.prototypes import ClassPrototypes
+from fdgpriv.simulation.prototypes import PrototypeSimulator
 from fdgpriv.view import SeenRound
 
 LEAST_PEERS = 3  # without which their mean says little
 _SHRINKAGE = 0.1  # of the covariance towards its mean variance
 _TINY = 1e-12
+_LARGEST = 1e6  # magnitude of a feature that is read
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,9 +62,9 @@ class Deviations:
 
 
 def features_of(artifact: Artifact) -> Tensor:
-    """(K, D): the prototypes, zeros for absent classes."""
+    """(K, D): the prototypes, zeros for absent classes; finite, as those of a simulated training that diverges are not."""
     assert isinstance(artifact, ClassPrototypes)
-    return artifact.features
+    return artifact.features.nan_to_num(0.0, _LARGEST, -_LARGEST).clamp(-_LARGEST, _LARGEST)
 
 
 def peers_of(seen: SeenRound, domains: int) -> list[str]:
@@ -73,3 +77,50 @@ def peers_of(seen: SeenRound, domains: int) -> list[str]:
         distance[name] = float((other - observed)[common].square().sum(1).mean()) if bool(common.any()) else torch.inf
     count = max(LEAST_PEERS, round(len(distance) / domains))
     return sorted(distance, key=distance.__getitem__)[:count]
+
+
+def candidate_features(adversary: Adversary, seen: SeenRound) -> Tensor:
+    """(P, D): features of all candidates under the model that the observed client received in this round."""
+    features: Tensor = adversary.cache.get(
+        (candidate_features, seen.number, id(seen.received_model)),
+        lambda: _simulator(seen).features(adversary.candidates, _received(seen)),
+    )
+    return features
+
+
+def public_images(adversary: Adversary, domain: str | None) -> tuple[Tensor, Tensor]:
+    """The adversary's images (N, 3, H, W) of the domain, or of all domains where it has none of it, and labels (N,)."""
+    domains = [auxiliary for auxiliary in adversary.domains if auxiliary.name == domain] or adversary.domains
+    images, labels = (torch.cat(parts) for parts in zip(*((d.images, d.labels) for d in domains), strict=True))
+    return images, labels
+
+
+def public_features(adversary: Adversary, seen: SeenRound, domain: str | None) -> tuple[Tensor, Tensor]:
+    """Features (N, D) of `public_images` under the model that the observed client received, and their labels (N,)."""
+
+    def computed() -> tuple[Tensor, Tensor]:
+        images, labels = public_images(adversary, domain)
+        return _simulator(seen).features(images, _received(seen)), labels
+
+    key = (public_features, seen.number, id(seen.received_model), domain)
+    public: tuple[Tensor, Tensor] = adversary.cache.get(key, computed)
+    return public
+
+
+def class_means(adversary: Adversary, seen: SeenRound, domain: str | None) -> Tensor:
+    """(K, D): mean features of public images by class; of all for a class without any."""
+    features, labels = public_features(adversary, seen, domain)
+    means = features.mean(0).repeat(adversary.classes, 1)
+    for label in labels.unique().tolist():
+        means[label] = features[labels == label].mean(0)
+    return means
+
+
+def _simulator(seen: SeenRound) -> PrototypeSimulator:
+    assert isinstance(seen.simulator, PrototypeSimulator)
+    return seen.simulator
+
+
+def _received(seen: SeenRound) -> ModelState:
+    assert seen.received_model is not None
+    return seen.received_model

@@ -16,6 +16,7 @@ from fdgpriv.utils.fields import PositiveInt
 from ._prototypes import Deviations, features_of, peers_of
 
 _TINY = 1e-9
+_FAR = 20.0  # logarithm of a ratio of squared distances, at most
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class PrototypeLabels(Attack):
         peers = peers_of(view[-1], len(adversary.sources))
         rounds = [Deviations.of(seen, peers) for seen in view[-self.rounds :]]
         distances = [_log_distance(deviations) for deviations in rounds if deviations is not None]
-        return expected * torch.stack(distances).mean(0).neg().exp() if distances else expected
+        return (expected.log() - torch.stack(distances).mean(0)).softmax(0) if distances else expected
 
 
 def _log_distance(deviations: Deviations) -> Tensor:
@@ -57,4 +58,4 @@ def _log_distance(deviations: Deviations) -> Tensor:
     logs = deviations.rows.square().sum(2).clamp_min(_TINY).log()
     of_peers, known = logs[1:], deviations.known[1:]
     mean = (of_peers * known).sum(0) / known.sum(0).clamp_min(1)
-    return (logs[0] - mean) * (deviations.known[0] & known.any(0))
+    return (logs[0] - mean).clamp(-_FAR, _FAR) * (deviations.known[0] & known.any(0))

@@ -8,15 +8,13 @@ import torch
 from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Observation
-from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.prototypes import ClassPrototypes
 from fdgpriv.attack import Attack
-from fdgpriv.simulation.prototypes import PrototypeSimulator
 from fdgpriv.tasks.membership import Members
 from fdgpriv.utils.fields import PositiveFloat, PositiveInt
 from fdgpriv.view import SeenRound
 
-from ._prototypes import Deviations, features_of, peers_of
+from ._prototypes import Deviations, candidate_features, class_means, features_of, peers_of, public_features
 from ._simulation import Vectors, probe
 
 
@@ -59,8 +57,8 @@ class PrototypeMembership(Attack):
             of_class = labels == label
             gram, along = torch.zeros(1), torch.zeros(1)
             for seen, deviations in rounds:
-                center = _class_means(adversary, seen, domain)[label]
-                rows = _features(adversary, seen)[index[of_class]] - center
+                center = class_means(adversary, seen, domain)[label]
+                rows = candidate_features(adversary, seen)[index[of_class]] - center
                 row = features_of(seen.artifact)[label] - center
                 if deviations is not None:
                     rows, row = rows @ deviations.root, row @ deviations.root
@@ -72,56 +70,14 @@ class PrototypeMembership(Attack):
         return scores
 
 
-def _features(adversary: Adversary, seen: SeenRound) -> Tensor:
-    """(P, D): features of all candidates under the model that the observed client received in this round."""
-    features: Tensor = adversary.cache.get(
-        (_features, seen.number, id(seen.received_model)),
-        lambda: _simulator(seen).features(adversary.candidates, _received(seen)),
-    )
-    return features
-
-
-def _public(adversary: Adversary, seen: SeenRound, domain: str | None) -> tuple[Tensor, Tensor]:
-    """The same (N, D) of the adversary's images of the domain, or of all domains for None, and their labels (N,)."""
-
-    def computed() -> tuple[Tensor, Tensor]:
-        domains = [auxiliary for auxiliary in adversary.domains if auxiliary.name == domain] or adversary.domains
-        images, labels = (torch.cat(parts) for parts in zip(*((d.images, d.labels) for d in domains), strict=True))
-        return _simulator(seen).features(images, _received(seen)), labels
-
-    public: tuple[Tensor, Tensor] = adversary.cache.get(
-        (_public, seen.number, id(seen.received_model), domain), computed
-    )
-    return public
-
-
 def _log_classes(adversary: Adversary, seen: SeenRound, domain: str | None) -> Tensor:
     """(P, K): log-probabilities of all candidates' classes, by a discriminant on the features of public images."""
 
     def computed() -> Tensor:
-        features, labels = _public(adversary, seen, domain)
+        features, labels = public_features(adversary, seen, domain)
         vectors = Vectors(features, torch.ones(len(features)))
-        candidates = _features(adversary, seen)
+        candidates = candidate_features(adversary, seen)
         return probe(vectors, labels, candidates, torch.ones(len(candidates)), adversary.classes)
 
     classes: Tensor = adversary.cache.get((_log_classes, seen.number, id(seen.received_model), domain), computed)
     return classes
-
-
-def _class_means(adversary: Adversary, seen: SeenRound, domain: str | None) -> Tensor:
-    """(K, D): mean features of public images by class; of all for a class without any."""
-    features, labels = _public(adversary, seen, domain)
-    means = features.mean(0).repeat(adversary.classes, 1)
-    for label in labels.unique().tolist():
-        means[label] = features[labels == label].mean(0)
-    return means
-
-
-def _simulator(seen: SeenRound) -> PrototypeSimulator:
-    assert isinstance(seen.simulator, PrototypeSimulator)
-    return seen.simulator
-
-
-def _received(seen: SeenRound) -> ModelState:
-    assert seen.received_model is not None
-    return seen.received_model
