@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import shortened
+from conftest import audits_of, shortened
 
 from fdgpriv import audit, registry
 from fdgpriv.artifacts.moments import PAPER
@@ -56,16 +56,16 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 
 @pytest.fixture
-def run(installed: None, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Results]:
-    """Runs a command of the page on the digits with 100 images a domain for one round."""
-    monkeypatch.setattr("fdgpriv.data.load", lambda *args, **given: shortened(digits, 100))
+def run(installed: None, digits: Dataset, tmp_path: Path) -> Iterator[Callable[..., Results]]:
+    """Runs a command of the page on the digits with 100 images a domain for one round, without drawings."""
 
     def run(part: str, *more: str) -> Results:
         (command,) = (shlex.split(command) for command in COMMANDS if part in command)
         assert audit.main([*command, *more, "--set", "rounds=1", "--out", str(tmp_path / "out")]) == 0
-        return Results.model_validate_json((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
+        return Results.load(tmp_path / "out" / "results.json")
 
-    return run
+    with audits_of(shortened(digits, 100), drawn=False):
+        yield run
 
 
 def test_each_file_of_the_page_has_15_to_40_lines() -> None:

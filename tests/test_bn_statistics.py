@@ -160,6 +160,7 @@ def test_one_image_is_drawn_from_them(renewed: Fitted) -> None:
     assert mean(scores[1], "random_style") < mean(scores[1], "mean_image") + 0.5
 
 
+@pytest.mark.slow  # that cut artifacts are read at their length is a quick test of test_importance.py
 def test_one_image_is_drawn_from_statistics_that_are_cut(renewed: Fitted) -> None:
     """The adversary learns from such statistics."""
     scores = evaluated(under(renewed, "clip:clip=2"), "deep_inversion", (1,), few=6, steps=10)

@@ -33,7 +33,7 @@ from fdgpriv.utils.failures import Failed, attempt, one_line
 from fdgpriv.utils.files import DamagedFile
 
 SHORT = ["--preset", "quick", "--clients", "3", "--set", "rounds=1", "local_epochs=1"]
-GOOD = "identification:simulations=4"
+GOOD = "class_probe"
 
 
 @pytest.fixture(autouse=True)
@@ -111,7 +111,7 @@ def test_all_names_unusable_files_and_runs_the_rest(
     written("reports", broken="1 / 0")
     monkeypatch.setattr(
         "fdgpriv.cli.options.names_in",
-        lambda folder: (*BROKEN, "identification") if folder == "attacks" else names_in(folder),
+        lambda folder: (*BROKEN, "class_probe") if folder == "attacks" else names_in(folder),
     )
     for resumed in ([], ["--resume"]):
         code, (run,) = audited(tmp_path / "out", *resumed)
@@ -122,7 +122,7 @@ def test_all_names_unusable_files_and_runs_the_rest(
             assert any(line in text for text in lines), name
         assert "Traceback" not in printed.err
         assert "failed: report broken: ValueError: want reports/broken.py to be importable, got Zero" in printed.err
-        assert [row.attack for row in run.attacks] == ["identification"]
+        assert [row.attack for row in run.attacks] == ["class_probe"]
     assert "ZeroDivisionError: division by zero" in (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
 
 
@@ -201,7 +201,7 @@ def test_an_attack_that_fails_costs_only_its_row(tmp_path: Path, capsys: pytest.
         assert (rows[name].failed, line in str(rows[name].reason)) == (True, True), (name, rows[name].reason)
         assert f"  failed: {name} by server on style_statistics: " in printed.out
         assert line in report, name
-    assert rows["identification"] == alone.attacks[0]
+    assert rows["class_probe"] == alone.attacks[0]
     (domain,) = (question for question in run.questions if question.secret == "domain")
     assert (domain.verdict, domain.inconclusive_because) == ("inconclusive", "failed")
     assert domain.reason.startswith("failed: KeyError")

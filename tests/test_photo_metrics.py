@@ -220,6 +220,7 @@ def words(alex: Path, tmp_path: Path) -> list[str]:
     return [*method, "--weights", str(alex), "--dataset", "folder", "--data-root", str(tmp_path / "images")]
 
 
+@pytest.mark.slow  # the names and the figures of the networks have quick tests above
 def test_an_audit_compares_by_the_user_s_network(
     words: list[str], alex: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
