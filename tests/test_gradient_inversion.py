@@ -238,7 +238,7 @@ def test_unrolled_steps_are_those_of_plain_sgd(rng: torch.Generator) -> None:
     images, told = torch.rand(4, 3, 32, 32, generator=rng), torch.tensor([1, 2, 3, 4])
     before = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
     change: Callable[..., list[Tensor]] = attack(unrolled=3, unrolled_lr=0.2)._change  # type: ignore[attr-defined]
-    found = change(model, images, told)
+    found = change(model, list(before), images, told)
     optimizer = torch.optim.SGD(model.parameters(), 0.2)
     for _ in range(3):
         optimizer.zero_grad()

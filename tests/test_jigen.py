@@ -105,8 +105,8 @@ def test_gradients_are_inverted_without_the_second_head(unrolled: int) -> None:
     """Adversaries simulate cross-entropy, on which the second head does not depend."""
     model = small("jigen").model(federation(2, build=network(1, 2)), seeded(0)).eval()
     data, attack = held("client-0", 4), Attack.parse(f"gradient_inversion:unrolled={unrolled}")
-    changes = attack._change(model, data.images, data.labels)
-    by_name = dict(zip((name for name, _ in model.named_parameters()), changes, strict=True))
+    names = [name for name, _ in model.named_parameters()]
+    by_name = dict(zip(names, attack._change(model, names, data.images, data.labels), strict=True))
     assert all(bool(by_name[name].any()) != name.startswith("jigsaw") for name in by_name if name.endswith("weight"))
 
 
