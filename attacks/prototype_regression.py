@@ -1,7 +1,7 @@
 """Prototype regression: the image behind a prototype by kernel ridge regression, a client's mean image by its label shares."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -23,7 +23,7 @@ from .prototype_labels import PrototypeLabels
 
 @dataclass(frozen=True)
 class PrototypeRegression(Attack):
-    """Of one image, what its feature is expected to be of; of several, the mean of the domain's class means in their shares.
+    """Of one image, what its feature is expected to be of; of several, the domain's mean image, moved by their label shares.
 
     The regression is from features of the domain's public images, under the received model, to these images. A prototype of
     several images tells less of what they look like than their number, of which `prototype_labels` tells.
@@ -64,4 +64,5 @@ def _regression(adversary: Adversary, seen: SeenRound, domain: str | None) -> Ro
 
 def _class_images(adversary: Adversary, domain: str | None) -> ClassMeans:
     images, labels = public_images(adversary, domain)
-    return ClassMeans.of(images.flatten(1), labels, None, adversary.classes)
+    means = ClassMeans.of(images.flatten(1), labels, None, adversary.classes)
+    return replace(means, shares=adversary.hedged_shares)  # the domain's mean image where prototypes tell nothing
