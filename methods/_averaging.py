@@ -3,6 +3,7 @@
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -13,11 +14,13 @@ from fdgpriv.artifacts.statistics import ValidationMetrics
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.local_training import PLAIN
 from fdgpriv.federation.request import Answers, Request, Server
 from fdgpriv.federation.state import Resumable
 from fdgpriv.federation.upload import ExpectedArtifact
 from fdgpriv.models.backbone import Classifier
 from fdgpriv.results.utility import logits
+from fdgpriv.utils.seeds import generator
 
 from . import _expected_answers
 from ._federation import Batch, load_average, model_state, shared_state, train
@@ -25,6 +28,7 @@ from ._weights import WeightedSGD
 
 Selection = Literal["last", "validation"]
 ClientOptimizer = Literal["adam", "sgd"]
+MOST_IDLE = 4  # networks that no client uses; as many as clients of an audit train at a time
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,11 @@ class FederatedAveraging(WeightedSGD):
         return expected
 
     def client(self, federation: Federation, data: ClientData, rng: torch.Generator) -> "AveragingClient":
-        return AveragingClient(self, federation, data, rng)
+        client = AveragingClient(self, federation, data, rng)
+        withheld = self.withheld(client.model, SERVER) | self.withheld(client.model, data.client)
+        if self.selection == "last" and self.local_training is PLAIN and not withheld and not self.uses_final:
+            return BorrowingClient(client)
+        return client
 
     def loss(self, model: nn.Module, batch: Batch, rng: torch.Generator) -> Tensor:
         """A client's loss of one mini-batch: cross-entropy. Methods whose clients need nothing else override it."""
@@ -165,6 +173,7 @@ class AveragingClient(Resumable):
         self, method: FederatedAveraging, federation: Federation, data: ClientData, rng: torch.Generator
     ) -> None:
         self.method, self.data, self.rng, self.device = method, data, rng, federation.device
+        self.federation = federation
         self.model = method.model(federation, rng).to(self.device)
         if method.selection == "validation" and not len(data.held_out_labels):
             raise ValueError(
@@ -197,3 +206,36 @@ class AveragingClient(Resumable):
     def loss(self, batch: Batch) -> Tensor:
         """Loss of one mini-batch, by default the method's. Overridden where it depends on what the client holds."""
         return self.method.loss(self.model, batch, self.rng)
+
+
+class BorrowingClient(AveragingClient):
+    """A client without a network between requests, since a request brings the whole state: it borrows one to train.
+
+    So memory does not grow by a network for each client. Networks that are not in use are in a list for each federation.
+
+    Args:
+        client: The client that it replaces; its network was drawn from the generator, as that of any client.
+    """
+
+    checkpointed: ClassVar[tuple[str, ...]] = ()
+    _IDLE: ClassVar[WeakKeyDictionary[Federation, dict[FederatedAveraging, list[nn.Module]]]] = WeakKeyDictionary()
+
+    def __init__(self, client: AveragingClient) -> None:
+        self.method, self.data, self.rng, self.device = client.method, client.data, client.rng, client.device
+        self.federation = client.federation
+        self.idle = self._IDLE.setdefault(client.federation, {}).setdefault(client.method, [])
+        self._give_back(client.model)
+
+    def fit(self, message: Message) -> Message:
+        try:
+            self.model = self.idle.pop()
+        except IndexError:
+            self.model = self.method.model(self.federation, generator(0)).to(self.device)
+        answer = super().fit(message)
+        self._give_back(self.model)
+        del self.model
+        return answer
+
+    def _give_back(self, network: nn.Module) -> None:
+        if len(self.idle) < MOST_IDLE:
+            self.idle.append(network)

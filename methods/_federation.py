@@ -201,6 +201,7 @@ def train(
     """
     settings.ready(model, len(data))
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # 1.2 times the images/s on a CPU
+    is_new = optimizer is None
     if optimizer is None:
         optimizer = settings.new_optimizer(model, round)
     for group in optimizer.param_groups:
@@ -213,6 +214,8 @@ def train(
         settings.local_training.backward(model, loss, device_batch, workload, rng)
         optimizer.step()
     optimizer.zero_grad()  # frees the gradients: there may be many clients
+    if is_new:
+        optimizer.state.clear()  # it is part of a cycle, and would be freed at the next collection of garbage
 
 
 def mini_batches(data: ClientData, settings: LocalSGD, rng: torch.Generator) -> Iterator[Batch]:

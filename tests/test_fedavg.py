@@ -275,7 +275,7 @@ def test_training_sees_every_image_augmented() -> None:
     data, seen = held("client-0", 20, flip=True, translate=0.25), []
     method = fedavg(batch_size=20)
     client = method.client(federation(), data, seeded(1))
-    client.model.backbone.register_forward_pre_hook(lambda module, given: seen.append(given[0].detach().clone()))
+    client.idle[-1].backbone.register_forward_pre_hook(lambda module, given: seen.append(given[0].detach().clone()))
     client.fit(next(method.server(federation(), seeded(0))).messages["client-0"])
     choices = [(m, d, r) for m in (False, True) for d in range(-2, 3) for r in range(-2, 3)]
     allowed = torch.stack([plain_move(image, *choice) for image in data.images for choice in choices])

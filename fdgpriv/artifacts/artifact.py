@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any, ClassVar, Self, get_type_hints
 
 import torch
@@ -64,9 +64,7 @@ class Artifact:
     @cached_property
     def form(self) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
         """Shapes and dtypes of its tensors by name, the same objects for all records of its transfers."""
-        tensors = self.tensors()
-        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-        return shapes, {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in tensors.items()}
+        return _form(tuple((name, tensor.shape, tensor.dtype) for name, tensor in self.tensors().items()))
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         """Its other fields, which the protocol fixes and which do not depend on data."""
@@ -94,12 +92,12 @@ class Artifact:
         return type(self).build(self.tensors(), {**self.facts(), "client": client})
 
     def in_file(self, least: int = LARGE) -> Self:
-        """The same artifact, its tensors in one temporary file if it has at least so many bytes; else itself.
+        """The same artifact, its tensors in one temporary file; itself if it has fewer bytes, or is in a file already.
 
         Raises:
             OSError: The folder for temporary files (TMPDIR) is full.
         """
-        if self.nbytes < least:
+        if self.nbytes < least or all(tensor.is_shared() for tensor in self.tensors().values()):
             return self
         return type(self).build(together_in_file(self.tensors()), self.facts())
 
@@ -152,3 +150,12 @@ def check_client_name(client: object, what: str) -> None:
         raise ValueError(f"{what}: want a client's name of 1 to {MOST_CHARACTERS} printable characters, got {client!r}")
     if client in (SERVER, PEER):
         raise ValueError(f"{what}: want a client's name other than {SERVER} and {PEER}, got {client!r}")
+
+
+@lru_cache(maxsize=64)
+def _form(
+    tensors: tuple[tuple[str, torch.Size, torch.dtype], ...],
+) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+    """Shapes and types of tensors by name; the same objects for equal ones, as there may be many clients."""
+    shapes = {name: tuple(shape) for name, shape, _ in tensors}
+    return shapes, {name: str(dtype).removeprefix("torch.") for name, _, dtype in tensors}

@@ -20,6 +20,7 @@ from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.participant import Participant
 from fdgpriv.federation.request import Request
 from fdgpriv.federation.state import Resumable
+from fdgpriv.federation.transcript import Transcript
 from fdgpriv.federation.wire import Wire
 
 
@@ -38,7 +39,7 @@ class LocalEngine(Engine):
         participants = {
             name: Participant.of(method, federation, data[name], wire.defense) for name in federation.clients
         }
-        return nullcontext(LocalClients(participants, pool))
+        return nullcontext(LocalClients(participants, pool, wire.transcript))
 
 
 class LocalClients(Clients):
@@ -47,24 +48,30 @@ class LocalClients(Clients):
     Args:
         participants: By client.
         pool: The threads that they run in.
+        transcript: Which stores their answers.
     """
 
-    def __init__(self, participants: Mapping[str, Participant], pool: ThreadPoolExecutor) -> None:
+    def __init__(
+        self, participants: Mapping[str, Participant], pool: ThreadPoolExecutor, transcript: Transcript
+    ) -> None:
         self.state = self.participants = participants
-        self.pool = pool
+        self.pool, self.transcript = pool, transcript
         self.resumable = all(isinstance(participant.client, Resumable) for participant in participants.values())
 
     def send(self, ask: Request, delivered: Mapping[str, Message]) -> Iterator[tuple[str, Message]]:
         largest = sorted(delivered, key=lambda name: self.participants[name].samples, reverse=True)
         answers = {
-            name: self.pool.submit(self.participants[name].answer, ask.verb, ask.round(name), delivered[name])
-            for name in largest
+            name: self.pool.submit(self._answer, name, ask.verb, ask.round(name), delivered[name]) for name in largest
         }
         return ((name, answers.pop(name).result()) for name in largest)
 
     def models(self) -> dict[str, nn.Module]:
         held = {name: getattr(participant.client, "model", None) for name, participant in self.participants.items()}
         return {name: model for name, model in held.items() if isinstance(model, nn.Module)}
+
+    def _answer(self, name: str, verb: str, round: int, message: Message) -> Message:
+        """A client's answer, which lies in a file until all have answered if it is large."""
+        return self.transcript.in_files(self.participants[name].answer(verb, round, message))
 
     def log(self) -> dict[str, float]:
         return mean_log(getattr(participant.client, "log", {}) for participant in self.participants.values())

@@ -8,22 +8,23 @@ record INDEX lie in ``tensors-INDEX.safetensors``, its line has their checksum, 
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Self
-from weakref import WeakSet
 
 import torch
 from pydantic import Field, TypeAdapter, ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from fdgpriv.artifacts.artifact import SERVER, Artifact
+from fdgpriv.artifacts.artifact import SERVER, Artifact, Message
 from fdgpriv.artifacts.named_tensors import named_tensors
 from fdgpriv.artifacts.parameters import ModelState, TensorState
 from fdgpriv.federation.setup import KEEP
 from fdgpriv.utils.checksum import tensors_digest, write_tensors
+from fdgpriv.utils.failures import Failed, attempt
 from fdgpriv.utils.file_memory import LARGE
 from fdgpriv.utils.files import write_text
 
@@ -123,40 +124,51 @@ class Transcript:
     small: dict[int, Artifact] = field(default_factory=dict)
     closed: bool = True
     _apart: int = field(default=1, init=False, repr=False, compare=False)  # rounds between those that are stored
+    _latest: int = field(default=-1, init=False, repr=False, compare=False)  # round before which was dropped
+    _references: Counter[int] = field(default_factory=Counter, init=False, repr=False, compare=False)  # by id
+    _stored_bytes: int = field(default=0, init=False, repr=False, compare=False)  # of large artifacts
     # the last large artifact, and the same in a file: what several clients receive is written once
     _last: tuple[Artifact, Artifact] | None = field(default=None, init=False, repr=False, compare=False)
-    _filed: WeakSet[Artifact] = field(
-        default_factory=WeakSet, init=False, repr=False, compare=False
-    )  # relayed as they are
     _forms: dict[str, tuple[Any, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.keep not in (*KEEP, VIEWS):
             raise ValueError(f"want keep to be one of {', '.join((*KEEP, VIEWS))}, got {self.keep!r}")
+        self._count_all()
 
     def add(self, record: Record, artifact: Artifact) -> Artifact:
         """Add one transfer; returns the artifact as it is stored, or itself if it is not."""
         index = len(self.records)
         self.records.append(record)
         if self.keep != "small" or (record.nbytes <= SMALL and not isinstance(artifact, TensorState)):
-            least = SMALL if self.keep == VIEWS else LARGE
-            artifact = self.kept[index] = artifact if artifact.nbytes < least else self._in_file(artifact, least)
+            artifact = self.kept[index] = self._in_file(artifact)
         if self.keep in ("last", "ends", VIEWS) and record.nbytes > SMALL:
             # a round's are dropped when clients share in a later one: a final model that is only sent drops none
-            self._forget(record.round - int(record.sender == SERVER))
+            self._forget(record, artifact)
         return artifact
 
-    def _forget(self, last: int) -> None:
-        """Drops the large artifacts that the rule does not store, where clients share in round `last` now."""
-        self._drop(last)
-        while self.keep == VIEWS and self._stored_bytes() > BUDGET and self._apart <= last:
+    def _forget(self, record: Record, artifact: Artifact) -> None:
+        """Drops the large artifacts that the rule does not store, once this one was added."""
+        self._count(artifact, record.nbytes)
+        last = record.round - int(record.sender == SERVER)
+        if last > self._latest or record.round < self._latest:  # else no other has become old
+            self._latest = max(last, self._latest)
+            self._drop(last)
+        while self.keep == VIEWS and self._stored_bytes > BUDGET and self._apart <= last:
             self._apart *= 2
             self._drop(last)
 
-    def _stored_bytes(self) -> int:
-        """Bytes of the stored large artifacts; what several clients received counts once."""
-        sizes = {id(artifact): self.records[i].nbytes for i, artifact in self.kept.items()}
-        return sum(size for size in sizes.values() if size > SMALL)
+    def _count(self, artifact: Artifact, nbytes: int) -> None:
+        """Adds an artifact to those of which bytes are counted; what several clients received counts once."""
+        self._references[id(artifact)] += 1
+        if self._references[id(artifact)] == 1:
+            self._stored_bytes += nbytes
+
+    def _count_all(self) -> None:
+        """Counts the large artifacts that are stored."""
+        for index, artifact in self.kept.items():
+            if self.records[index].nbytes > SMALL:
+                self._count(artifact, self.records[index].nbytes)
 
     def _drop(self, last: int) -> None:
         """Drops large artifacts of rounds before `last` that the rule does not store."""
@@ -167,6 +179,10 @@ class Transcript:
             if record.nbytes <= SMALL or record.round >= last or not self._drops(record, record.round - first):
                 continue
             del self.kept[i]
+            self._references[id(artifact)] -= 1
+            if not self._references[id(artifact)]:
+                del self._references[id(artifact)]
+                self._stored_bytes -= record.nbytes
             if self.keep == VIEWS and isinstance(artifact, TensorState):
                 if id(artifact) not in parts:
                     parts[id(artifact)] = _small_part(artifact)
@@ -178,12 +194,26 @@ class Transcript:
             return since > 0 or record.receiver == SERVER
         return since > 0 if self.keep == "ends" else bool(since % self._apart)
 
-    def _in_file(self, artifact: Artifact, least: int) -> Artifact:
-        if artifact in self._filed:
+    def in_files(self, message: Message) -> Message:
+        """An answer that waits to be checked and added, with the artifacts in files that will be stored in files.
+
+        One of which no file can be made, as it is no artifact or none of dense tensors, stays as it is.
+        """
+        if self.keep == "small":
+            return message
+        in_files = attempt(lambda: [artifact.in_file(self._least) for artifact in message])
+        return message if isinstance(in_files, Failed) else in_files
+
+    @property
+    def _least(self) -> int:
+        """Bytes from which an artifact is stored in a file."""
+        return SMALL if self.keep == VIEWS else LARGE
+
+    def _in_file(self, artifact: Artifact) -> Artifact:
+        if artifact.nbytes < self._least:
             return artifact
         if self._last is None or self._last[0] is not artifact:
-            self._last = artifact, artifact.in_file(least)
-            self._filed.add(self._last[1])
+            self._last = artifact, artifact.in_file(self._least)
         return self._last[1]
 
     def thinned(self, keep: str) -> "Transcript":
@@ -270,6 +300,7 @@ class Transcript:
                 transcript._load_recorded(folder, lines)
             else:
                 transcript._load_saved(folder, lines)
+            transcript._count_all()
         except DamagedTranscript as error:
             raise DamagedTranscript(_printable(f"{folder}: {error}")) from None
         except (OSError, SafetensorError, ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:

@@ -158,7 +158,7 @@ class Wire:
         if not isinstance(artifact, Artifact):
             raise TypeError(f"want an artifact on the wire, got {type(artifact).__name__} from {sender}")
         origin = artifact.client
-        clients = sorted(self.shared.get(artifact.aggregated_from, {})) if origin == SERVER else [origin]
+        clients = list(self.shared.get(artifact.aggregated_from, ())) if origin == SERVER else [origin]
         samples = 1 if artifact.level == "image" else sum(self.sizes[c] for c in clients)
         relay = round if sender == SERVER and origin != SERVER else None
         record = Record.of(artifact, sender, receiver, verb, samples, len(clients), relay)

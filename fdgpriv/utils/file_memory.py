@@ -71,7 +71,7 @@ def _temporary(size: int, tensors: Sequence[Tensor]) -> Tensor:
                 file.seek(0)
             for tensor in tensors:  # writing is faster than copying into mapped memory, page by page
                 file.write(tensor.detach().contiguous().flatten().view(torch.uint8).numpy().data)
-                file.seek(-tensor.nbytes % _ALIGNED, os.SEEK_CUR)
+                file.write(bytes(-tensor.nbytes % _ALIGNED))  # a call of the system for each seek takes longer
         return torch.from_file(name, shared=True, size=size, dtype=torch.uint8)
     finally:
         Path(name).unlink()
