@@ -65,13 +65,13 @@ class Linkage(Attack):
         return None
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
+        # any model will do as the origin of all artifacts of a round: subtracting the median removes it
         received_model = observations[0].received_model
         first_round = adversary.simulator(Simulator).in_first_round()  # type: ignore[type-abstract]
-        # without practice, any model will do: subtracting the median removes it
         origin = received_model if first_round is None else first_round.received_model
         earlier = torch.stack([adversary.vector(artifact, origin) for artifact in adversary.earlier])
         latest = torch.stack([adversary.vector(artifact, received_model) for artifact in adversary.latest])
-        observed = adversary.vectors(observations)
+        observed = torch.stack([adversary.vector(o.artifact, received_model) for o in observations])
         if len(rounds := self.known_rounds(adversary)) > 1:
             reference = remembered(rounds, best_decay(rounds))
             return Predictions(list(likeness(observed, reference)), {"mean_image": [-reference.square().sum(1)]})
@@ -90,7 +90,6 @@ class Linkage(Attack):
         rounds = []
         for recorded, artifacts in adversary.earlier_rounds:
             if recorded.whole:
-                # the model of any client will do: subtracting the median removes it
                 origin = next(iter(recorded.received_models.values()), None)
                 rounds.append((recorded.simulator, origin, artifacts))
         return [
