@@ -361,9 +361,11 @@ class TrialLayout:
     def _random(self, group: ImageGroup, public: Tensor, earlier_public: PublicRows) -> Sequence[ReferenceArtifact]:
         """Artifacts drawn from the public distribution; where evaluating them is expensive, the same few for all trials.
 
-        Those of earlier rounds have the same weights on the same simulated clients.
+        Those of earlier rounds have the same weights on the same simulated clients. Where the sender is the secret they
+        start from another client's model: one of the client's own would tell it.
         """
-        received_model = self.series.received_model.get(group.client)
+        starts_from = self._next_client(group.client) if self.needs.hidden_names else group.client
+        received_model = self.series.received_model.get(starts_from)
         are_shared = self.needs.image_bounds or self.series.expensive
         key = (group.size, id(received_model))
         if are_shared and key in self._drawn:
@@ -376,7 +378,7 @@ class TrialLayout:
             return earlier.simulator.random(rows, count, model, generator(seed))[number]
 
         artifacts = self.series.simulator.random(public, count, received_model, generator(seed))
-        models = {earlier: earlier.received_model.get(group.client) for earlier in self.series.simulated_history}
+        models = {earlier: earlier.received_model.get(starts_from) for earlier in self.series.simulated_history}
         references = [
             ReferenceArtifact(
                 artifact.in_file() if are_shared else artifact,
@@ -388,6 +390,11 @@ class TrialLayout:
             for number, artifact in enumerate(artifacts)
         ]
         return self._drawn.setdefault(key, references) if are_shared else references
+
+    def _next_client(self, client: str) -> str:
+        """Another client of the series; the client itself where there is no other."""
+        names = list(self.series.received_model)
+        return names[(names.index(client) + 1) % len(names)] if client in names else client
 
     def _undefended(
         self, group: ImageGroup, candidates: TrialCandidates, image_truths: Mapping[int, GroundTruth]
