@@ -146,6 +146,7 @@ def moment_distance(seen: Mapping[str, Moments], target: Mapping[str, Moments], 
 
 
 @torch.no_grad()
+@torch.no_grad()
 def normalise_as_one_batch(network: nn.Module, images: Tensor) -> None:
     """Sets the BatchNorm buffers of a network in evaluation mode to the statistics of these images in training mode."""
     with watched(network, 1, batch_statistics=True) as seen:

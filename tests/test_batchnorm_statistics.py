@@ -109,3 +109,19 @@ def test_each_number_of_layers_is_a_setting() -> None:
     for layer, refused in ((nn.Linear(2, 2), True), (nn.BatchNorm1d(2), False)):
         target: Any = ArtifactSeries(None, "client", {"a": ModelState.of(layer, "a", 0)}, ("a",))
         assert ("no BatchNorm" in str(attack.inapplicable(target))) is refused
+
+
+def test_statistics_of_one_batch_are_those_of_training(model: Classifier, rng: torch.Generator) -> None:
+    """And hold no graph: a network that is given them for one model after another would keep all of theirs."""
+    images = torch.rand(6, 3, 32, 32, generator=rng)
+    layers = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)]
+    for layer in layers:
+        layer.momentum = 1.0
+    model.train()(images)
+    expected = [(layer.running_mean.clone(), layer.running_var.clone()) for layer in layers]  # type: ignore[union-attr]
+    for layer in layers:
+        layer.reset_running_stats()
+    bn.normalise_as_one_batch(model.eval(), images)
+    assert not any(buffer.requires_grad for buffer in model.buffers())
+    for layer, (mean, _) in zip(layers, expected, strict=True):
+        torch.testing.assert_close(layer.running_mean, mean, rtol=1e-4, atol=1e-4)

@@ -374,7 +374,10 @@ def test_a_method_that_shares_no_style_is_not_applicable(tmp_path: Path, capsys:
     words = [*instead(SHORT, ["--clients", "3"]), "--attack", "identification:simulations=12", "--threat", "server"]
     assert main([*words, "--method", "fedavg", "--out", str(tmp_path / "out")]) == 2
     told = one_line(capsys)
-    assert "identification:simulations=12 reads style_statistics or interpolation_style or bn_statistics" in told
+    assert (
+        "identification:simulations=12 reads style_statistics or interpolation_style or bn_statistics or amplitude_spectrum"
+        in told
+    )
     assert ", which fedavg does not share" in told
     assert "want attacks that read these: class_mean_regression, " in told
     assert not (tmp_path / "out").exists()

@@ -6,7 +6,20 @@ from typing import Any
 import pytest
 import torch
 from conftest import fit, shortened
-from factories import crossed, federation, held, in_one_row_and_back, network, refused, run, seeded, small
+from factories import (
+    crossed,
+    evaluated,
+    federation,
+    fitted_once,
+    held,
+    in_one_row_and_back,
+    mean,
+    network,
+    refused,
+    run,
+    seeded,
+    small,
+)
 from torch import nn
 
 from fdgpriv.artifacts.artifact import SERVER
@@ -108,3 +121,11 @@ def test_adversaries_know_where_a_client_started(digits: Dataset) -> None:
 def test_dpsgd_is_refused_in_one_line() -> None:
     with refused("dpsgd: .*scores of its normalisation layers"):
         defended(small("gperxan"), "dpsgd")
+
+
+def test_clients_are_linked_by_the_layers_that_they_keep(tiny: Dataset) -> None:
+    """The control, an artifact of public images, starts from another client's layers: its own would tell who it is."""
+    trained = fitted_once(tiny, clients=6, method="gperxan", settings={"rounds": "3"}, keep="all")
+    scores = evaluated(trained, "linkage", "model_state", (None,))[None]
+    assert mean(scores) > 0.9
+    assert mean(scores, "random_style") < 0.5

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import with_extra
 from test_jobs import short  # noqa: F401 - a fixture
 
 import fdgpriv
@@ -166,7 +167,11 @@ def test_ctrl_c_keeps_what_is_finished(
         (["ray://host:10001"], "want HOST:PORT"),
         (["here"], "want HOST:PORT"),
         (["127.0.0.1:9", "--jobs", "2"], "--jobs: has no effect with --ray"),
-        (["127.0.0.1:9", "--engine", "flower"], "--engine: want local with --ray"),
+        pytest.param(
+            ["127.0.0.1:9", "--engine", "flower"],
+            "--engine: want local with --ray",
+            marks=with_extra("flower", "flwr"),
+        ),
         (["127.0.0.1:9", "--log", "mlflow"], "--log: want tensorboard with --ray"),
         (["127.0.0.1:9", "--recording", "x", "--federation", "y"], "--ray: has no effect with --recording"),
     ],
