@@ -105,7 +105,7 @@ class RoundImages:
         device = device_of(network)
         updates = updates.to(device)
         fixed: dict[str, Tensor] = dict(network.named_buffers())
-        fixed |= {name: tensor for name, tensor in network.named_parameters() if name not in compared}
+        fixed |= {name: tensor.detach() for name, tensor in network.named_parameters() if name not in compared}
 
         def loss(values: Mapping[str, Tensor], image: Tensor, label: Tensor) -> Tensor:
             logits = functional_call(network, {**fixed, **values}, (image[None],))

@@ -38,6 +38,20 @@ def test_the_rest_of_other_clients_is_a_ridge_residual(rng: torch.Generator) -> 
     assert torch.allclose(alone, scores - scores.mean())
 
 
+def test_alignments_hold_no_graph(rng: torch.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where only some parameters are compared, as of large networks and of clients that keep layers."""
+    monkeypatch.setattr(contributions, "_MAX_COMPARED_ENTRIES", 1)
+    data = populate(confetti(40, 2), "domain-0", "single", 1, 0).clients["client-00"]
+    simulator = TrainingSimulator(
+        "model_state", method_of(), federation_of(["a"], True), Defense.named("none")(), data, 0
+    )
+    received = ModelState.of(simulator.network(), "server", 0)
+    trained_model = received.map(lambda t: t + 0.01 if t.is_floating_point() else t)
+    images = contributions.RoundImages(simulator, received, torch.arange(6), data.images[:6], data.labels[:6], False)
+    images.align([trained_model])
+    assert not images.alignment(trained_model).requires_grad
+
+
 @pytest.mark.parametrize("batched", [False, True])
 def test_alignment_is_an_inner_product_of_gradients(batched: bool, rng: torch.Generator) -> None:
     """The gradient of a network in evaluation mode; if `batched`, with BatchNorm buffers that are those of the images."""
