@@ -16,7 +16,7 @@ from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.request import Request, Server
 from fdgpriv.federation.setup import Setup
-from fdgpriv.utils.fields import PositiveFloat, PositiveInt
+from fdgpriv.utils.fields import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from ._averaging import AveragingClient, ClientOptimizer, FederatedAveraging
 from ._ccst_bank import Bank
@@ -57,7 +57,7 @@ class ELCFS(FederatedAveraging):
     participants: PositiveInt | None = None
     local_epochs: PositiveInt = 1
     batch_size: PositiveInt = 5
-    weight_decay: float = 0.0
+    weight_decay: NonNegativeFloat = 0.0
     schedule: Schedule = "constant"
     optimizer: ClientOptimizer = "adam"
     buffers: Buffers = "keep_local"

@@ -15,7 +15,7 @@ from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.request import Answers, Request
 from fdgpriv.federation.setup import Setup
 from fdgpriv.federation.upload import ExpectedArtifact
-from fdgpriv.utils.fields import PositiveFloat, PositiveInt
+from fdgpriv.utils.fields import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from ._averaging import Aggregation, AveragingClient, FederatedAveraging
 from ._federation import Batch, Schedule, answered
@@ -41,7 +41,7 @@ class FPL(FederatedAveraging):
     local_epochs: PositiveInt = 10
     batch_size: PositiveInt = 64
     lr: PositiveFloat = 0.01
-    weight_decay: float = 1e-5
+    weight_decay: NonNegativeFloat = 1e-5
     schedule: Schedule = "constant"
     temperature: PositiveFloat = 0.02
 
