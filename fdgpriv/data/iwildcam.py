@@ -24,7 +24,7 @@ _BURSTS = (
     "equal those that it trains on."
 )
 
-Files = list[tuple[Path, int]]  # with their labels
+LabelledFiles = list[tuple[Path, int]]  # with their labels
 
 
 def iwildcam(root: Path, image_size: int, progress: Progress | None = None, say: Say | None = None) -> Dataset:
@@ -55,7 +55,7 @@ def iwildcam(root: Path, image_size: int, progress: Progress | None = None, say:
         listed.add(row.path, row.line)
     listed.check(entries(folder, unread).files if folder.is_dir() else [], unread)
     sources = _sources(rows, table, unread)
-    targets: dict[str, Files] = {
+    targets: dict[str, LabelledFiles] = {
         name: [(row.path, row.label) for row in rows if row.split == name] for name in _TARGETS
     }
     check_none_empty(targets, "target split", table)
@@ -110,9 +110,9 @@ def _rows(table: Path, folder: Path) -> Iterator[_Photograph]:
         yield _Photograph(line, split, location, whole_number(label_text, f"y {place}"), folder / name)
 
 
-def _sources(rows: Collection[_Photograph], table: Path, unread: Unread) -> dict[str, Files]:
+def _sources(rows: Collection[_Photograph], table: Path, unread: Unread) -> dict[str, LabelledFiles]:
     """By domain, the images of each location of the split `_SOURCES` that has enough; counts those of the others."""
-    by_location: dict[int, Files] = defaultdict(list)
+    by_location: dict[int, LabelledFiles] = defaultdict(list)
     for row in rows:
         if row.split == _SOURCES:
             by_location[row.location].append((row.path, row.label))

@@ -20,7 +20,7 @@ from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.tasks.task import Baselines, Predictions, Task
 from fdgpriv.verdicts.attack_scores import KNOWN_DOMAIN_CONTROLS
 
-Answer = tuple[str, Prediction, GroundTruth]  # role, prediction, and the truth that it is scored against
+ScoredAnswer = tuple[str, Prediction, GroundTruth]  # role, prediction, and the truth that it is scored against
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +117,7 @@ class TaskAnswers:
         """The blended answer to this observation, for an artifact of `size` images."""
         return self._blended(self.by_observation[scored.observation], trial, size)
 
-    def with_artifacts(self, trial: Trial) -> list[Answer]:
+    def with_artifacts(self, trial: Trial) -> list[ScoredAnswer]:
         """The answers to the trial's artifact and to its control artifacts."""
         return [
             (role, self.of_artifact(scored, trial, 1 if role == "autoencoder" else trial.size), scored.truth)
@@ -125,7 +125,7 @@ class TaskAnswers:
             for scored in several
         ]
 
-    def without_artifact(self, trial: Trial) -> list[Answer]:
+    def without_artifact(self, trial: Trial) -> list[ScoredAnswer]:
         """Predictions without any artifact: the adversary's, those from a public mean that it knows, and given ones.
 
         Those that the attack itself makes are blended as its answers are.
@@ -134,7 +134,7 @@ class TaskAnswers:
         known_values = dict.fromkeys(KNOWN_DOMAIN_CONTROLS, known_domain)
         if trial.size == 1:
             known_values["class_mean"] = str(int(trial.truth.labels[0]))
-        answers: list[Answer] = []
+        answers: list[ScoredAnswer] = []
         for key, predictions in self.baselines.items():
             role, _, value = key.partition(":")
             if value and known_values.get(role) != value:
@@ -145,7 +145,7 @@ class TaskAnswers:
         given = [(role, *answer) for role, several in trial.given.items() for answer in several]
         return answers + given
 
-    def is_informative(self, trial: Trial, controls: Sequence[Answer]) -> bool:
+    def is_informative(self, trial: Trial, controls: Sequence[ScoredAnswer]) -> bool:
         """Whether the answer to the trial's artifact says more than these controls and the adversary's prior."""
         answer = self.of_artifact(trial.by_role["attack"][0], trial, trial.size)
         prior = prior_of(self.task, self.inferred.adversary_trials.adversary, answer, trial.truth.domain)
