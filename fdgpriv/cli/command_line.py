@@ -10,7 +10,10 @@ from typing import Any, NoReturn
 from fdgpriv._version import __version__
 from fdgpriv.utils.fields import words
 from fdgpriv.utils.file_names import check_name
+from fdgpriv.utils.streams import lenient
 from fdgpriv.utils.suggestions import did_you_mean
+
+USAGE, INTERRUPTED = 2, 3  # exit codes
 
 _NO_VALUE = re.compile(r"argument (\S+): expected .*argument")  # argparse's message
 
@@ -99,6 +102,19 @@ def say(command: str, text: str) -> None:
     line = " ".join(text.split())
     line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
     sys.stderr.write(f"fdgpriv {command}: {line}\n")
+
+
+def exit_code(command: str, run: Callable[[], int], interrupted: str) -> int:
+    """What `run` returns; 2 for input that it refuses and 3 for Ctrl-C, each with one line; bugs raise."""
+    with lenient():
+        try:
+            return run()
+        except (ValueError, OSError) as error:
+            say(command, str(error))
+            return USAGE
+        except KeyboardInterrupt:
+            say(command, f"interrupted; {interrupted}")
+            return INTERRUPTED
 
 
 def check_out(out: Path) -> None:

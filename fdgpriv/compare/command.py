@@ -4,16 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fdgpriv.cli.command_line import BadUsage, Parser, check_out, once, say
+from fdgpriv.cli.command_line import BadUsage, Parser, check_out, exit_code, once, say
 from fdgpriv.results.leak_gate import LEAK_CONDITIONS, WANTED
 from fdgpriv.utils.files import write_texts
-from fdgpriv.utils.streams import lenient
 from fdgpriv.utils.suggestions import did_you_mean
 
 if TYPE_CHECKING:  # what needs torch is imported in functions, after the audits are read
     from fdgpriv.results.comparison import Comparison
 
-FAILED, USAGE, INTERRUPTED, FAILED_ON = 1, 2, 3, 4
+FAILED, FAILED_ON = 1, 4
 CONDITIONS = (*LEAK_CONDITIONS, "worse")
 MEANINGS = (
     f"{WANTED}: a question of the last RUN leaks, of at least that grade by the point estimate; "
@@ -48,15 +47,7 @@ def parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 success, 1 a report failed, 2 invalid usage, 3 interrupted, 4 --fail-on is met; bugs raise."""
-    with lenient():
-        try:
-            return _main(_options(argv))
-        except (ValueError, OSError) as error:
-            say("compare", str(error))
-            return USAGE
-        except KeyboardInterrupt:
-            say("compare", "interrupted; nothing is half-written")
-            return INTERRUPTED
+    return exit_code("compare", lambda: _main(_options(argv)), "nothing is half-written")
 
 
 def _options(argv: Sequence[str] | None) -> dict[str, Any]:

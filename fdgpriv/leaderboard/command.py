@@ -4,15 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fdgpriv.cli.command_line import Parser, check_out, once, say
+from fdgpriv.cli.command_line import Parser, check_out, exit_code, once, say
 from fdgpriv.utils.defaults import BASELINE, METHOD
 from fdgpriv.utils.files import write_texts
-from fdgpriv.utils.streams import lenient
 
 if TYPE_CHECKING:  # what needs torch is imported in functions
     from fdgpriv.results.leaderboard import Leaderboard
 
-FAILED, USAGE, INTERRUPTED = 1, 2, 3
+FAILED = 1
 EXAMPLES = f"""examples:
   fdgpriv leaderboard runs/{BASELINE} runs/{METHOD} --out runs/leaderboard
   fdgpriv leaderboard runs/* --defense all --baseline {METHOD}
@@ -48,15 +47,7 @@ def parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 success, 1 a document failed, 2 invalid usage, 3 interrupted; bugs raise."""
-    with lenient():
-        try:
-            return _main(_options(argv))
-        except (ValueError, OSError) as error:
-            say("leaderboard", str(error))
-            return USAGE
-        except KeyboardInterrupt:
-            say("leaderboard", "interrupted; nothing is half-written")
-            return INTERRUPTED
+    return exit_code("leaderboard", lambda: _main(_options(argv)), "nothing is half-written")
 
 
 def _options(argv: Sequence[str] | None) -> dict[str, Any]:

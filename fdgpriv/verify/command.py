@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fdgpriv.cli.command_line import BadUsage, Parser, say
-from fdgpriv.utils.streams import lenient
+from fdgpriv.cli.command_line import BadUsage, Parser, exit_code
 
-USAGE, INTERRUPTED, DIFFERENT = 2, 3, 4
+DIFFERENT = 4
 
 
 def parser() -> Parser:
@@ -26,15 +25,7 @@ def parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 all agree, 2 invalid usage, 3 interrupted, 4 something differs; bugs raise."""
-    with lenient():
-        try:
-            return _main(parser().options(argv))
-        except (ValueError, OSError) as error:
-            say("verify", str(error))
-            return USAGE
-        except KeyboardInterrupt:
-            say("verify", "interrupted; nothing was written")
-            return INTERRUPTED
+    return exit_code("verify", lambda: _main(parser().options(argv)), "nothing was written")
 
 
 def _main(options: dict[str, Any]) -> int:
