@@ -76,6 +76,15 @@ class _BiasGrowth:
         return standardised * min(1.0, longest / max(_TINY, float(standardised.norm())))
 
     @property
+    def starts_alike(self) -> bool:
+        """Whether all clients, the observed one too, started training from the same last layer."""
+        models = [self.seen.received_model, *self.seen.received_models.values()]
+        started = list(
+            {id(model): _received(self.seen.simulator, self.seen.artifact, model) for model in models}.values()
+        )
+        return all(torch.equal(layer, started[0]) for layer in started)
+
+    @property
     def observed_growth(self) -> Tensor:
         """(K,): growth of the observed client."""
         return _growth(self.seen.simulator, self.seen.artifact, self.seen.received_model)
@@ -90,6 +99,8 @@ class _GrowthOnShares(NamedTuple):
         level: (K,) the shares at which no bias grows.
         spread: The root mean square of the clients' growth minus its mean.
         noise: The root mean square of the residuals.
+        noise_of_equal: The same for a client with the mean shares; at least 0.
+        noise_by_share: How the mean square of a client's residuals grows with that of its shares minus their mean.
         clients: Number of simulated clients.
     """
 
@@ -98,6 +109,8 @@ class _GrowthOnShares(NamedTuple):
     level: Tensor
     spread: float
     noise: float
+    noise_of_equal: float
+    noise_by_share: float
     clients: int
 
     @classmethod
@@ -118,11 +131,21 @@ class _GrowthOnShares(NamedTuple):
         slope = float((x * y).sum()) / squares
         degrees_of_freedom = (count - 1) * adversary.classes - 1
         noise = float((y - slope * x).square().sum() / degrees_of_freedom) ** 0.5
+        by_client = (y - slope * x).square().sum(1) * count / degrees_of_freedom
+        of_equal, by_share = _line(x.square().mean(1), by_client)
         spread = float(y.square().mean().sqrt())
         clear = slope > _SIGNIFICANT_ERRORS * noise / squares**0.5 + _TINY
-        return cls(
-            slope, clear, (share_rows.mean(0) - growth_rows.mean(0) / max(slope, _TINY)).float(), spread, noise, count
-        )
+        level = (share_rows.mean(0) - growth_rows.mean(0) / max(slope, _TINY)).float()
+        return cls(slope, clear, level, spread, noise, of_equal**0.5, by_share, count)
+
+    def reliability(self, spread: float) -> float:
+        """The share of the variance of clients' growth, the square of `spread`, that is due to their labels, in [0, 1].
+
+        Simulated clients have more skewed labels than most recorded ones, and the more skewed, the larger their residuals:
+        the noise is that of clients whose shares differ as much as the recorded clients' do.
+        """
+        of_shares = max(0.0, spread**2 - self.noise_of_equal**2) / (self.slope**2 + self.noise_by_share)
+        return min(1.0, self.slope**2 * of_shares / max(_TINY, spread**2))
 
     def shrunk_shares(self, growth: Tensor, mean: Tensor, spread: float) -> Tensor | None:
         """(K,): label shares by the growth of one client, shrunk to the clients' mean; None where growth tells nothing.
@@ -136,6 +159,14 @@ class _GrowthOnShares(NamedTuple):
             return None
         error = (self.noise / self.slope) ** 2 * (1 + 1 / self.clients)
         return mean + spread**2 / max(_TINY, spread**2 + error) * (self.level + growth / self.slope - mean)
+
+
+def _line(x: Tensor, y: Tensor) -> tuple[float, float]:
+    """Intercept and slope, both at least 0, of y (N,) on x (N,) by least squares; the mean of y is on the line."""
+    centred = x - x.mean()
+    steepest = float(y.mean() / x.mean().clamp_min(_TINY))
+    slope = min(steepest, max(0.0, float((centred * y).sum() / centred.square().sum().clamp_min(_TINY))))
+    return max(0.0, float(y.mean() - slope * x.mean())), slope
 
 
 def _simulate_growth(
@@ -169,7 +200,9 @@ def centred_shares(adversary: Adversary, observation: Observation, count: int) -
     round, where the model fits clients' images no better than public images, also give the growth per share, and the
     difference of the clients' mean shares from equal shares.
     Rounds in which clients differ by far more than simulated clients are left out: they trained in another way (LSI's
-    clients pretrain before the first round).
+    clients pretrain before the first round). Where clients keep a last layer of their own, it grows by their shares in the
+    round in which all start from the same layer; later it makes up for what it grew too far, so that growth of these rounds
+    is left out, too.
     The growth of a client that took more or fewer steps than the others is no deviation from theirs: of it the earliest
     round is read alone, by simulated clients of its number of images.
 
@@ -178,7 +211,8 @@ def centred_shares(adversary: Adversary, observation: Observation, count: int) -
         observation: The observed artifact.
         count: Number of clients that are simulated in one round.
     """
-    rounds = [_BiasGrowth.of(seen) for seen in adversary.view(observation) if _has_growth(seen)]
+    growths = [_BiasGrowth.of(seen) for seen in adversary.view(observation) if _has_growth(seen)]
+    rounds = [growth for growth in growths if growth.starts_alike] or growths
     while True:
         earliest = next((growth for growth in rounds if growth.seen.whole), None)
         if earliest is None:
@@ -199,7 +233,7 @@ def centred_shares(adversary: Adversary, observation: Observation, count: int) -
             _agreement(rounds), sum(growth.seen.number < earliest.seen.number + _EARLY_ROUNDS for growth in rounds)
         )
     else:
-        weights = torch.tensor([min(1.0, max(_MIN_RELIABILITY, 1 - (calibration.noise / earliest.spread) ** 2))])
+        weights = torch.tensor([max(_MIN_RELIABILITY, calibration.reliability(earliest.spread))])
     deviation = (weights[:, None] * torch.stack([growth.observed for growth in rounds])).sum(0)
     shares = mean + deviation * earliest.spread / calibration.slope
     return as_shares(shares[None], torch.tensor([observation.n_images]))[0]
@@ -273,10 +307,15 @@ def _bias_name(simulator: Simulator, artifact: Artifact) -> str:
 
 def _growth(simulator: Simulator, artifact: Artifact, received_model: ModelState | None) -> Tensor:
     """(K,): trained minus received bias of the last layer; where it has no bias, its weights' growth summed by class."""
-    assert received_model is not None
     name = _bias_name(simulator, artifact)
     trained = artifact.tensors()[name].float()
     if isinstance(artifact, ModelUpdate):
         return bias_change({name: -trained}, (name,))
-    received = received_model.state[name if isinstance(simulator, TrainingSimulator) else HEAD + name].float()
-    return bias_change({name: trained - received}, (name,))
+    return bias_change({name: trained - _received(simulator, artifact, received_model)}, (name,))
+
+
+def _received(simulator: Simulator, artifact: Artifact, received_model: ModelState | None) -> Tensor:
+    """The last layer of the received model that this artifact's growth is measured from: its bias, else its weight."""
+    assert received_model is not None
+    name = _bias_name(simulator, artifact)
+    return received_model.state[name if isinstance(simulator, TrainingSimulator) else HEAD + name].float()

@@ -203,6 +203,84 @@ def test_rounds_that_agree_with_few_weigh_little(rng: torch.Generator) -> None:
     assert error(weights @ rows) < 1.2 * error(rows[:3].mean(0)) < 0.2 * error(rows.mean(0))
 
 
+def with_personal_layers(linear: World, start: float) -> World:
+    """Clients that keep their layer from the second round on: `start` times their growth of the first, made up for."""
+    adversary, rounds, first = linear.adversary, [], linear.adversary._rounds[0]
+    for recorded in adversary._rounds:
+        if not recorded.number:
+            rounds.append(recorded)
+            continue
+        kept = {name: start * artifact.tensors()["head.bias"] for name, artifact in first.artifacts.items()}
+        received = {
+            name: ModelState(client="server", round=recorded.number, state={"head.bias": bias})
+            for name, bias in kept.items()
+        }
+        artifacts = {
+            name: replace(artifact, state={"head.bias": artifact.tensors()["head.bias"] - 0.2 * kept[name]})
+            for name, artifact in recorded.artifacts.items()
+        }
+        rounds.append(replace(recorded, artifacts=artifacts, received_models=received))
+    observations = []
+    for observation in linear.observations:
+        name, last = observation.asked, rounds[-1]
+        earlier = {
+            r.number: Earlier(Deferred(lambda r=r, name=name: r.artifacts[name]), r.received_models[name])  # type: ignore[misc]
+            for r in rounds[:-1]
+        }
+        received = last.received_models[name]
+        kept = replace(observation, sent=last.artifacts[name], received_model=received, earlier=earlier)
+        observations.append(kept)
+    return World(
+        replace(adversary, _rounds=tuple(rounds), _simulator=rounds[-1].simulator), observations, linear.shares
+    )
+
+
+def test_layers_that_clients_keep_tell_labels_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later growth makes up for the earlier one: all rounds together tell nothing, and the first as much as without."""
+    linear = world(noise=0.02)
+    personal = with_personal_layers(linear, 1.5)
+    one = replace(linear.adversary, _rounds=linear.adversary._rounds[:1])
+    only_first = [
+        replace(o, sent=linear.adversary._rounds[0].artifacts[o.asked], earlier={}) for o in linear.observations
+    ]
+    alone = World(one, only_first, linear.shares).error()
+    assert personal.error() == pytest.approx(alone, abs=1e-6)
+    assert alone < 0.8 * equal(linear.shares)
+    monkeypatch.setattr(last_layer._BiasGrowth, "starts_alike", True)
+    assert personal.error() > 0.9 * equal(linear.shares)
+
+
+def test_of_personal_layers_alone_all_rounds_are_read() -> None:
+    """Where clients start alike in no round, as from a hypernetwork, growth is compared as ever."""
+    linear = world(noise=0.02)
+    starts = [torch.full((CLASSES,), 1e-6 * i) for i in range(CLIENTS)]
+    apart = [ModelState(client="server", round=0, state={"head.bias": start}) for start in starts]
+    rounds = tuple(
+        replace(r, received_models=dict(zip(r.received_models, apart, strict=True))) for r in linear.adversary._rounds
+    )
+    personal = replace(linear, adversary=replace(linear.adversary, _rounds=rounds))
+    assert personal.error() == pytest.approx(linear.error(), abs=2e-3)
+
+
+def test_noise_grows_with_skew() -> None:
+    """A line at or above 0 that errs no more than any other through the mean; and reliability by its definition."""
+    x = torch.tensor([0.1, 0.2, 0.4, 0.9, 1.5])
+    for y in (torch.tensor([1.0, 1.1, 1.5, 1.4, 2.6]), torch.tensor([0.0, 0.1, 0.1, 2.0, 3.0]), 2 - x):
+        intercept, slope = last_layer._line(x, y)
+
+        def wrong(at: float, y: Tensor = y) -> float:
+            return float((y.mean() + at * (x - x.mean()) - y).square().sum())
+
+        grid = [wrong(at) for at in torch.linspace(0, float(y.mean() / x.mean()), 2001).tolist()]
+        assert intercept == pytest.approx(float(y.mean() - slope * x.mean()), abs=1e-6)
+        assert min(intercept, slope) >= 0
+        assert wrong(slope) <= min(grid) + 1e-6
+    regression = last_layer._GrowthOnShares(0.5, True, torch.zeros(6), 9.0, 9.0, 0.01, 0.3, 60)
+    of_shares, growth = 0.04**2, (0.5**2 + 0.3) * 0.04**2 + 0.01**2
+    assert regression.reliability(growth**0.5) == pytest.approx(0.5**2 * of_shares / growth)
+    assert regression.reliability(0.005) == 0
+
+
 def test_a_client_that_moved_furthest_is_cut() -> None:
     linear = world(noise=0.01)
     observation = linear.observations[0]

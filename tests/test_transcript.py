@@ -4,6 +4,7 @@ import json
 import pickle
 import re
 import struct
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from fdgpriv import artifacts
 from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.federation.transcript import MANIFEST, SMALL, TENSORS, DamagedTranscript, Record, Transcript
@@ -534,3 +536,20 @@ def test_flipped_bytes_are_refused_or_harmless(
 @given(st.binary(max_size=300), st.binary(max_size=300))
 def test_random_files_are_refused(tensors: bytes, manifest: bytes) -> None:
     assert read_back({TENSORS: tensors, MANIFEST: manifest}) is None
+
+
+def test_every_kind_is_known_to_a_bare_script(tmp_path: Path) -> None:
+    """A script that imports the transcript alone reads prototypes; and each module of kinds is imported with any of them."""
+    recorded("all", rounds=1, numbers=4).save(tmp_path)
+    code = (
+        "import sys; from pathlib import Path; from fdgpriv.federation.transcript import Transcript\n"
+        "from fdgpriv.artifacts.artifact import Artifact; Transcript.load(Path(sys.argv[1])); print(*Artifact.kinds)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    folder = Path(artifacts.__path__[0])
+    in_files = {
+        kind for path in folder.glob("*.py") for kind in re.findall(r'^    kind.* = "(\w+)"', path.read_text(), re.M)
+    }
+    assert in_files
+    assert in_files <= set(printed)
