@@ -27,7 +27,7 @@ class Crops:
     """Random resized crop, flip, colour jitter and grayscale, in this order.
 
     Attributes:
-        least: Smallest crop, as a share of the image's area; the largest is the whole image.
+        min_area: Smallest crop, as a share of the image's area; the largest is the whole image.
         colour: Largest relative change of brightness, contrast and saturation, and largest hue shift; 0 for no jitter.
         grey: Probability of conversion to grayscale.
     """
@@ -96,8 +96,8 @@ def augment(images: Tensor, flip: bool, translate: float, rng: torch.Generator) 
 def crop_boxes(count: int, side: int, min_area: float, rng: torch.Generator) -> Tensor:
     """(count, 4) top, left, height and width of random crops of square images.
 
-    The area is uniform in [`least`, 1] and the log aspect ratio is uniform. Both are drawn again if the crop does not fit
-    into the image; after ten tries the crop is the whole image.
+    The share of the area is uniform in [`min_area`, 1] and the log aspect ratio is uniform. Both are drawn again if the crop
+    does not fit into the image; after ten tries the crop is the whole image.
     """
     shape = (count, _TRIES)
     area = side**2 * (min_area + (1 - min_area) * torch.rand(shape, generator=rng, dtype=torch.float64))

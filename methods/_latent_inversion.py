@@ -104,7 +104,7 @@ def starts_for(settings: Inversion, latent_dim: int, rng: torch.Generator) -> Te
 
 
 def labels_for(settings: Inversion, shares: Tensor, rng: torch.Generator) -> Tensor:
-    """Classes (S, B) drawn with probabilities `share` (K,)."""
+    """Classes (S, B) drawn with probabilities `shares` (K,)."""
     return torch.multinomial(shares, settings.batches * settings.batch_size, replacement=True, generator=rng).view(
         settings.batches, -1
     )

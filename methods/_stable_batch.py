@@ -25,7 +25,7 @@ class StyledBatch:
         labels: (B,), or (B + O,) once samples are appended.
         ids: Index of each row's image in the local data, of the same shape.
         styles: The styles received from other clients.
-        own: The client's own style information, for `literal`.
+        own: The client's own style information, for `literal_shift`.
         rng: For all random draws.
         extras: Rows at the end that are only attention partners, excluded from style learning.
         log: Running (sum, count) of logged figures.

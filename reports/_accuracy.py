@@ -96,24 +96,25 @@ def accuracy_charts(runs: Sequence[Run]) -> tuple[Drawing, ...]:
     for run in runs:
         if run.utility and run.utility.rounds:
             groups.setdefault((run.method, run.target), []).append(run)
-    charts = []
-    for i, ((method, target), group) in enumerate(groups.items()):
-        first_seed = [run for run in group if run.seed == group[0].seed]
-        rounds = sorted({entry.round for run in first_seed if run.utility for entry in run.utility.rounds})
-        series = []
-        for run in first_seed:
-            by_round = {entry.round: entry for entry in run.utility.rounds} if run.utility else {}
-            suffix = f", {defense(run.defense)}" if len(first_seed) > 1 else ""
-            for domains in ("target", "source"):
-                values = tuple(getattr(by_round.get(round), f"{domains}_accuracy", None) for round in rounds)
-                series.append(Series(domains + suffix, values))
-        caption = f"Accuracy after each round: {method}, target {target}, seed {group[0].seed}"
-        last = joined([f"{line.name} {line.values[-1]:.3f}" for line in series if line.values[-1] is not None])
-        step = max(1, -(-len(rounds) // 8))
-        ticks = [str(round) if k % step == 0 else " " for k, round in enumerate(rounds)]
-        alt = f"{caption}; at last {last}"
-        charts.append(line_chart(f"rounds-{i}", caption, alt, "round", "accuracy", ticks, series))
-    return tuple(charts)
+    first_seeds = ([run for run in group if run.seed == group[0].seed] for group in groups.values())
+    return tuple(_accuracy_chart(f"rounds-{i}", group) for i, group in enumerate(first_seeds))
+
+
+def _accuracy_chart(name: str, runs: Sequence[Run]) -> Drawing:
+    """Accuracy after each round of the runs of one method, target and seed: two lines for each defense."""
+    rounds = sorted({entry.round for run in runs if run.utility for entry in run.utility.rounds})
+    lines = []
+    for run in runs:
+        by_round = {entry.round: entry for entry in run.utility.rounds} if run.utility else {}
+        suffix = f", {defense(run.defense)}" if len(runs) > 1 else ""
+        for domains in ("target", "source"):
+            values = tuple(getattr(by_round.get(round), f"{domains}_accuracy", None) for round in rounds)
+            lines.append(Series(domains + suffix, values))
+    caption = f"Accuracy after each round: {runs[0].method}, target {runs[0].target}, seed {runs[0].seed}"
+    last = joined([f"{line.name} {line.values[-1]:.3f}" for line in lines if line.values[-1] is not None])
+    step = max(1, -(-len(rounds) // 8))
+    ticks = [str(round) if k % step == 0 else " " for k, round in enumerate(rounds)]
+    return line_chart(name, caption, f"{caption}; at last {last}", "round", "accuracy", ticks, lines)
 
 
 def accuracy_of_runs(runs: Sequence[Run]) -> tuple[Section, ...]:

@@ -167,12 +167,9 @@ def _curve_chart(attack: AttackFinding, all_arms: Sequence[Arm]) -> Drawing:
     sizes = [point.images for point in attack.curve]
     lines = []
     for arm in all_arms:
-        same = [a for run in arm.runs for a in run.attacks if _same_attack(a, attack)]
-        figures = [pooled([p.value for a in same for p in a.curve if p.images == images]) for images in sizes]
-        if any(figure and figure.value is not None for figure in figures):
-            values = tuple(figure.value if figure else None for figure in figures)
-            intervals = tuple(figure.ci95 if figure else None for figure in figures)
-            lines.append(Series(arm.name if len(all_arms) > 1 else spoken(attack.attack), values, intervals))
+        name = arm.name if len(all_arms) > 1 else spoken(attack.attack)
+        if line := _arm_curve(name, arm, attack):
+            lines.append(line)
     omitted = f" Drawn are {MAX_LINES} of {len(lines)}." if len(lines) > MAX_LINES else ""
     control = Series("best control", tuple(_best_control(attack, point) for point in attack.curve), control=True)
     lines = [*lines[:MAX_LINES], control]
@@ -194,6 +191,17 @@ def _curve_chart(attack: AttackFinding, all_arms: Sequence[Arm]) -> Drawing:
         series=lines,
         title=SECRETS[attack.secret],
     )
+
+
+def _arm_curve(name: str, arm: Arm, attack: AttackFinding) -> Series | None:
+    """The metric of this attack in an arm, over its runs, by the number of images; None if it was not measured there."""
+    same = [other for run in arm.runs for other in run.attacks if _same_attack(other, attack)]
+    points = [point for other in same for point in other.curve]
+    figures = [pooled([p.value for p in points if p.images == at.images]) for at in attack.curve]
+    if not any(figure and figure.value is not None for figure in figures):
+        return None
+    values = tuple(figure.value if figure else None for figure in figures)
+    return Series(name, values, tuple(figure.ci95 if figure else None for figure in figures))
 
 
 def _same_attack(attack: AttackFinding, other: AttackFinding) -> bool:

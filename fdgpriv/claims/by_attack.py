@@ -1,7 +1,7 @@
 """Rules that decide a claim by the verdicts of attacks: leak, no leak that matters, or inconclusive.
 
 A categorical sentence ("is not contained") is refuted by any leak. One of degree ("can hardly be used to reconstruct") is
-refuted by a leak of at least the effect that matters (`least`), and left undecided by a smaller one.
+refuted by a leak of at least the effect that matters, and left undecided by a smaller one.
 """
 
 from collections.abc import Iterable, Sequence

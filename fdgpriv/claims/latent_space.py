@@ -29,36 +29,38 @@ def latent_space(evaluator: Evaluator) -> dict[str, float]:
     series = evaluator.artifact_series.get(ClassifierHead.kind)
     if series is None or not isinstance(series.simulator, HeadSimulator):
         return {}
-    rows = []
     eligible = [name for name in series.clients if len(evaluator.population.data(name)) > NEIGHBOURS]
+    rows = []
     for i, name in enumerate(eligible[:CLIENTS]):
-        rng, data = generator(evaluator.seed, 14, i), evaluator.population.data(name)
+        data = evaluator.population.data(name)
         images = ClientImages(data.images, data.labels, series.received_model[name])
-        head, model = series.simulator.trained(ClientSample.all_of(images), rng)
-        real = latents_of(model, data.images)
-        shared = series.simulator.defense.shared(head, rng, images.received_model)
-        assert isinstance(shared, ClassifierHead)
-        head = shared  # as it crosses
-        synthesised, _ = series.simulator.synthesised(head, rng)
-        sample = synthesised[torch.randperm(len(synthesised), generator=rng)[: len(real)]]
-        precision, recall = precision_recall(sample, real)
-        noise_precision, noise_recall = precision_recall(torch.randn(sample.shape, generator=rng), real)
-        mean, variance = _moments(head)
-        rows.append(
-            {
-                "latent_precision": precision,
-                "latent_recall": recall,
-                "noise_precision": noise_precision,
-                "noise_recall": noise_recall,
-                "latent_gain": precision - noise_precision,
-                "latent_mean_error": _relative(mean, real.mean(0)),
-                "latent_var_error": _relative(variance, real.var(0)),
-            }
-        )
+        rows.append(_of_client(series.simulator, images, generator(evaluator.seed, 14, i)))
     figures: dict[str, float] = {}
     for name in rows[0] if rows else ():
         figures |= mean_interval([row[name] for row in rows]).named(name)
     return figures
+
+
+def _of_client(simulator: HeadSimulator, images: ClientImages, rng: torch.Generator) -> dict[str, float]:
+    """The figures of one client, whose stage 1 is repeated on its images."""
+    head, model = simulator.trained(ClientSample.all_of(images), rng)
+    real = latents_of(model, images.images)
+    shared = simulator.defense.shared(head, rng, images.received_model)
+    assert isinstance(shared, ClassifierHead)
+    synthesised, _ = simulator.synthesised(shared, rng)
+    sample = synthesised[torch.randperm(len(synthesised), generator=rng)[: len(real)]]
+    precision, recall = precision_recall(sample, real)
+    noise_precision, noise_recall = precision_recall(torch.randn(sample.shape, generator=rng), real)
+    mean, variance = _moments(shared)
+    return {
+        "latent_precision": precision,
+        "latent_recall": recall,
+        "noise_precision": noise_precision,
+        "noise_recall": noise_recall,
+        "latent_gain": precision - noise_precision,
+        "latent_mean_error": _relative(mean, real.mean(0)),
+        "latent_var_error": _relative(variance, real.var(0)),
+    }
 
 
 def precision_recall(synthesised: Tensor, real: Tensor, neighbours: int = NEIGHBOURS) -> tuple[float, float]:

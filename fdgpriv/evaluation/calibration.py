@@ -80,19 +80,7 @@ class CalibrationLayout:
         held_back = [(number, domain) for number, domain in held_back if len(domain)]
         if self.series.needs_all_clients or (self.series.is_global and self.series.expensive) or not held_back:
             return Calibration()  # of models that are trained together none are simulated
-        count = _EXPENSIVE_CLIENTS if self.series.expensive and self.needs.image_bounds else _CLIENTS
-        turns = [held_back[turn % len(held_back)] for turn in range(count)]
-        domains = tuple(domain for _, domain in turns)
-        data_of_clients, state = self.clients.get(
-            (domains, self.typical, shifted), lambda: self._clients(domains, shifted)
-        )
-        names = [f"calibration {holder} {turn}" for turn in range(count)]
-        clients = {name: replace(data, client=name) for name, data in zip(names, data_of_clients, strict=True)}
-        domain_of = {name: number for name, (number, _) in zip(names, turns, strict=True)}
-        of_images = {name: torch.full((len(clients[name]),), number) for name, number in domain_of.items()}
-        population = replace(self.population, clients=clients, domain_of=of_images, shadows={})
-        rng = torch.Generator().set_state(state)
-        layout = TrialLayout(population, self._series_of(domain_of), self.maker, rng, self.needs, 1)
+        layout = self._layout(held_back, holder, shifted)
         per_client = _FEW if self.series.expensive else _MANY
         groups = layout.groups(sizes, dict.fromkeys([size for size in sizes if size is not None], per_client), {})
         joint_pool = in_file(torch.cat([pool, layout.pool.images]))
@@ -101,6 +89,22 @@ class CalibrationLayout:
             for group in groups
         ]
         return Calibration(trials, joint_pool)
+
+    def _layout(self, held_back: Sequence[tuple[int, Domain]], holder: str, shifted: bool) -> TrialLayout:
+        """Lays out trials of simulated clients with images of each of these domains in turn."""
+        count = _EXPENSIVE_CLIENTS if self.series.expensive and self.needs.image_bounds else _CLIENTS
+        domain_of, domains = zip(*(held_back[turn % len(held_back)] for turn in range(count)), strict=True)
+        data, state = self.clients.get((domains, self.typical, shifted), lambda: self._clients(domains, shifted))
+        names = [f"calibration {holder} {turn}" for turn in range(count)]
+        domain_of_client = dict(zip(names, domain_of, strict=True))
+        population = replace(
+            self.population,
+            clients={name: replace(held, client=name) for name, held in zip(names, data, strict=True)},
+            domain_of={name: torch.full((len(held),), d) for name, d, held in zip(names, domain_of, data, strict=True)},
+            shadows={},
+        )
+        rng = torch.Generator().set_state(state)
+        return TrialLayout(population, self._series_of(domain_of_client), self.maker, rng, self.needs, 1)
 
     def _series_of(self, domain_of: Mapping[str, int]) -> ArtifactSeries[Simulator]:
         """The same artifacts of simulated clients, by the index of each one's domain; none of them is recorded."""

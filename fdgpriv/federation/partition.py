@@ -17,7 +17,7 @@ from fdgpriv.data.dataset import ClientData, Dataset, Domain
 from fdgpriv.data.pixels import as_images, joined
 from fdgpriv.federation.held_out import SHARE, held_out_split
 from fdgpriv.federation.reserve import ENOUGH, of_third_parties, reserve
-from fdgpriv.federation.schemes import partitioner
+from fdgpriv.federation.schemes import Assignment, partitioner
 from fdgpriv.federation.weights import Weights, effective
 from fdgpriv.utils.file_memory import in_file
 from fdgpriv.utils.seeds import generator
@@ -134,34 +134,28 @@ def populate(
     rng = generator(seed, 1)
     sources = dataset.sources(target)
     _check_given(dataset, sources, attacked)
-    public, private = [], []
-    for domain in sources:
-        order = torch.randperm(len(domain), generator=rng)
-        is_public = _is_public(domain, order, AUXILIARY_SHARE if attacked else 0.0)
-        public.append(domain.take(order[is_public]))
-        private.append(domain.take(order[~is_public]))
+    divided = [_public_and_private(domain, AUXILIARY_SHARE if attacked else 0.0, rng) for domain in sources]
+    public, private = ([domain[part] for domain in divided] for part in (0, 1))
     assignment = partitioner(partition)(private, clients, rng)
     names = list(dataset.clients_of(private)) or [f"client-{i:02d}" for i in range(clients)]
     local = {}
     for i, name in enumerate(names):
         parts = [domain.take(by_client[i]) for domain, by_client in zip(private, assignment, strict=True)]
         local[name] = client_data(name, parts, dataset, held_out, rng)
-    single_domain = all(sum(len(by_client[i]) > 0 for by_client in assignment) == 1 for i in range(clients))
-    for d, domain in enumerate(public if attacked else ()):
-        sizes = [len(part) for part in assignment[d] if len(part)] if single_domain else []
-        spare = dataset.left_out(domain.name, (auxiliary or 0) + enough * max(sizes, default=0))
-        public[d], shadow_parts = reserve(domain, spare, sizes, len(dataset.classes), auxiliary, enough)
-        for part in shadow_parts:
-            name = f"shadow-{len(local) - clients:02d}"
+    shadows = {}
+    if attacked:
+        public, shadow_parts = _reserved(dataset, public, assignment, auxiliary, enough)
+        for i, (d, part) in enumerate(shadow_parts):
             parts = [part if other == d else part.part(0, 0) for other in range(len(sources))]
-            local[name] = client_data(name, parts, dataset, held_out, rng)
+            name = f"shadow-{i:02d}"
+            shadows[name] = client_data(name, parts, dataset, held_out, rng)
     return Population(
         dataset=dataset,
         target=unseen,
         sources=tuple(domain.name for domain in sources),
-        clients={name: local[name][0] for name in names},
-        domain_of={name: domains for name, (_, domains) in local.items()},
-        shadows={name: data for name, (data, _) in local.items() if name not in names},
+        clients={name: data for name, (data, _) in local.items()},
+        domain_of={name: domains for name, (_, domains) in (local | shadows).items()},
+        shadows={name: data for name, (data, _) in shadows.items()},
         auxiliary={domain.name: domain for domain in public},
         other_domain=of_third_parties(unseen, dataset.left_out(target, auxiliary or 0), auxiliary, rng),
         held={domain.name: len(domain) for domain in private},
@@ -178,6 +172,36 @@ def _check_given(dataset: Dataset, sources: Sequence[Domain], attacked: bool) ->
                 raise ValueError(
                     f"want at least {least} images of each client ({why}), got {count} of {name} in {domain.name}"
                 )
+
+
+def _public_and_private(domain: Domain, share: float, rng: torch.Generator) -> tuple[Domain, Domain]:
+    """The domain's images in random order, divided into a `share` that is public and the rest."""
+    order = torch.randperm(len(domain), generator=rng)
+    is_public = _is_public(domain, order, share)
+    return domain.take(order[is_public]), domain.take(order[~is_public])
+
+
+def _reserved(
+    dataset: Dataset, public: Sequence[Domain], assignment: Assignment, auxiliary: int | None, enough: int
+) -> tuple[list[Domain], list[tuple[int, Domain]]]:
+    """By domain, the images of adversaries; and each shadow client's domain and images: none if a client has two domains.
+
+    Args:
+        dataset: The dataset, for images that the federation does without.
+        public: By domain, the images that no client holds.
+        assignment: By domain, the images of each client.
+        auxiliary: As of `populate`.
+        enough: As of `populate`.
+    """
+    is_single_domain = all(sum(len(part) > 0 for part in parts) == 1 for parts in zip(*assignment, strict=True))
+    of_adversaries, shadows = [], list[tuple[int, Domain]]()
+    for d, domain in enumerate(public):
+        sizes = [len(part) for part in assignment[d] if len(part)] if is_single_domain else []
+        spare = dataset.left_out(domain.name, (auxiliary or 0) + enough * max(sizes, default=0))
+        remaining, parts = reserve(domain, spare, sizes, len(dataset.classes), auxiliary, enough)
+        of_adversaries.append(remaining)
+        shadows += [(d, part) for part in parts]
+    return of_adversaries, shadows
 
 
 def _is_public(domain: Domain, order: Tensor, share: float) -> Tensor:

@@ -52,7 +52,7 @@ class Evaluation:
         return self.stored.by_size[None]
 
     def null(self, order: Order, rng: Rng) -> ByName:
-        """TrialScores of attack and controls by target (U,), where clients send these artifacts; each control's is the mean
+        """Scores of attack and controls by target (U,), where clients send these artifacts; each control's is the mean
         over as many artifacts as in a report. A control without artifacts for every target is left out.
         """
         on_wire = self.on_wire

@@ -141,26 +141,30 @@ def _bootstrap(d: Array, errors: Array, tail: float, rng: np.random.Generator, r
     n, controls = d.shape
     if not controls:
         return []
-    means, sds = d.mean(axis=0), d.std(axis=0, ddof=1)
-    c = (d - means) / sds  # t* does not change under shift and scale
-    moments = np.concatenate([c, c * c], axis=1)
-    parts, rows = [], max(1, _CHUNK // n)
-    for start in range(0, resamples, rows):
-        r = min(rows, resamples - start)
-        indices = rng.integers(0, n, (r, n)) + n * np.arange(r)[:, None]
-        times = np.bincount(indices.ravel(), minlength=r * n).reshape(r, n).astype(np.float64)
-        shift, square = np.split(times @ moments / n, 2, axis=1)
-        variance = (square - shift * shift) / (n - 1)
-        flat = variance < 1e-13
-        t_if_constant = np.where(np.abs(shift) < 1e-9, 0.0, np.copysign(np.inf, shift))
-        parts.append(np.where(flat, t_if_constant, shift / np.sqrt(np.where(flat, 1.0, variance))))
+    means = d.mean(axis=0)
+    standardised = (d - means) / d.std(axis=0, ddof=1)  # t* does not change under shift and scale
+    rows = max(1, _CHUNK // n)
+    chunks = [_resampled_t(standardised, rng, min(rows, resamples - start)) for start in range(0, resamples, rows)]
     comparisons = []
-    for t, mean, se in zip(np.sort(np.concatenate(parts), axis=0).T, means, errors, strict=True):
+    for t, mean, se in zip(np.sort(np.concatenate(chunks), axis=0).T, means, errors, strict=True):
         p = (1 + int(np.count_nonzero(t >= mean / se))) / (1 + resamples)
         lower = mean - t[-_rank(LEVEL, resamples)] * se
         upper, excluded = (mean - t[_rank(level, resamples) - 1] * se for level in (LEVEL, tail))
         comparisons.append(ControlTest(float(mean), _or_none(lower), _or_none(upper), p, excluded=_or_none(excluded)))
     return comparisons
+
+
+def _resampled_t(standardised: Array, rng: np.random.Generator, resamples: int) -> Array:
+    """t* (R, K) of the mean of each column (n, K), of mean 0 and variance 1, in each of R resamples of its rows."""
+    n = len(standardised)
+    moments = np.concatenate([standardised, standardised * standardised], axis=1)
+    indices = rng.integers(0, n, (resamples, n)) + n * np.arange(resamples)[:, None]
+    times_drawn = np.bincount(indices.ravel(), minlength=resamples * n).reshape(resamples, n).astype(np.float64)
+    mean, mean_square = np.split(times_drawn @ moments / n, 2, axis=1)
+    variance = (mean_square - mean * mean) / (n - 1)
+    is_constant = variance < 1e-13
+    t_if_constant = np.where(np.abs(mean) < 1e-9, 0.0, np.copysign(np.inf, mean))
+    return np.where(is_constant, t_if_constant, mean / np.sqrt(np.where(is_constant, 1.0, variance)))
 
 
 def _wider(first: ControlTest, second: ControlTest) -> ControlTest:

@@ -62,9 +62,9 @@ class Predictions(Sequence[Prediction]):
         return iter(self.values)
 
     @classmethod
-    def of(cls, found: "Predictions | Sequence[Prediction] | Tensor") -> "Predictions":
-        """Wraps the result of `infer`: a sequence of predictions, or a tensor whose rows they are."""
-        return found if isinstance(found, Predictions) else cls(list(found))
+    def of(cls, predictions: "Predictions | Sequence[Prediction] | Tensor") -> "Predictions":
+        """Wraps the result of `Attack.infer`: a sequence of predictions, or a tensor whose rows they are."""
+        return predictions if isinstance(predictions, Predictions) else cls(list(predictions))
 
 
 class Task(ABC):
