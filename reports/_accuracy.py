@@ -16,6 +16,7 @@ from ._numbers import in_points, measured, plain, pooled, share
 from ._tables import Section, Table, TableCell, count_cell, number_cell, text_cell
 from ._words import artifact, artifact_of, defense, joined, metric, role, spoken
 
+RECOMPUTED = "BatchNorm statistics were recomputed on the target's unlabelled images"
 _RULES = ("last round", "best source accuracy", "mean of the last five")
 
 
@@ -130,6 +131,8 @@ def accuracy_of_runs(runs: Sequence[Run]) -> tuple[Section, ...]:
                 continue
             shares = f"source {share(utility.source_accuracy)}, target {share(utility.target_accuracy)}"
             lines.append(f"{training}: {shares}, calibration error {measured(utility.calibration_error)}")
+            if utility.recomputed_statistics:
+                lines.append(f"{training}: {RECOMPUTED}")
             if utility.adapted_accuracy is not None:
                 lines.append(f"{training}, adapted at test time: target {share(utility.adapted_accuracy)}")
             if personal := utility.personal:
@@ -149,6 +152,11 @@ def accuracy_over_trainings(results: Results, baseline: str = BASELINE) -> tuple
         "Each mean is over the targets of a seed, then over the seeds that have every target. Square brackets are 95% t "
         "intervals over seeds, each of which is a training of its own. A target's column is the mean over its seeds."
     ]
+    if recomputed := [_model_name(row) for row in rows if row.recomputed_statistics]:
+        lines.append(
+            f"{joined(recomputed)}: {RECOMPUTED}. This adapts the model to the target domain, which the other rows do "
+            "not: the differences between them are not the methods' alone."
+        )
     lines += [f"Missing for {_model_name(row)}: {'; '.join(row.missing)}." for row in rows if row.missing]
     targets = (f"Target {name}" for name in rows[0].by_target)
     headings = ("Method", "Seeds", "Target accuracy", *targets, "Source accuracy")

@@ -12,7 +12,7 @@ from fdgpriv.results.leaderboard import AuditedRun, Leaderboard, LeaderboardRow,
 from fdgpriv.results.question import Question
 from fdgpriv.statistics.measured import Measured
 
-from ._accuracy import accuracy_over_trainings, difference
+from ._accuracy import RECOMPUTED, accuracy_over_trainings, difference
 from ._bars import LeadBar, in_effects
 from ._caveats import Caveats, caveats
 from ._effects import amount, bound_in_words, effect_in_words, pooled_effect
@@ -167,6 +167,8 @@ def _accuracy_cell(row: LeaderboardRow) -> TableCell:
     first, *others = row.accuracies
     seeds = first.target.n or 0
     lines = [first.model, f"n = {quantity(seeds, 'seed')}" if seeds else "", _against(first)]
+    if first.recomputed_statistics:
+        lines.append(upper(RECOMPUTED))
     for other in others:
         lines.append(f"{other.model}: {share(other.target)}")
         lines.append(_against(other))

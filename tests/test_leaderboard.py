@@ -19,6 +19,7 @@ from fdgpriv.leaderboard.standings import leaderboard, read
 from fdgpriv.results.leaderboard import Leaderboard, LeaderboardRow
 from fdgpriv.results.question import Question
 from fdgpriv.results.run import Run
+from fdgpriv.results.summary import verdicts
 from fdgpriv.statistics.grades import GRADES, Grade
 
 DEFENSES = ("none", "gaussian:std=1", "clip", "gaussian:std=1+shuffle")
@@ -144,6 +145,21 @@ def test_accuracy_is_by_pairs_with_the_baseline(tmp_path: Path) -> None:
     leads = [100 * (a - b) for a, b in zip(ours, base, strict=True)]
     low, high = stats.t.interval(0.95, 2, sum(leads) / 3, stats.sem(leads))
     assert f"+{sum(leads) / 3:.1f} [{low:.1f}, {high:.1f}] points against fedavg".replace("-", "−") in shown
+
+
+def test_adapted_statistics_are_named(tmp_path: Path) -> None:
+    adapted, plain = trained("fedbn"), trained("fedavg")
+    assert adapted.utility is not None
+    utility = adapted.utility.model_copy(update={"recomputed_statistics": True})
+    path = folder(tmp_path / "a", adapted.model_copy(update={"utility": utility}), plain)
+    assert {name: row.accuracies[0].recomputed_statistics for name, row in only(path).items()} == {
+        "fedbn": True,
+        "fedavg": False,
+    }
+    shown = Markdown().ranked(of(path), tmp_path)
+    assert shown.count("BatchNorm statistics were recomputed on the target's unlabelled images") == 2  # cell and note
+    assert "fedbn, no defense: BatchNorm statistics" in shown and "fedavg, no defense: BatchNorm" not in shown
+    assert verdicts(read([path])[0].results).count("recomputed on the target's unlabelled images") == 1
 
 
 def test_defended_runs_count_where_asked(tmp_path: Path) -> None:

@@ -130,4 +130,5 @@ def test_kept_statistics_are_of_each_domain(tiny: Dataset) -> None:
     own, initial = (utility(model, world, own) for own in (True, False))
     assert own.source_accuracy.value == own.target_accuracy.value == 1
     assert initial.target_accuracy.value == pytest.approx(0.5, abs=0.01)
+    assert (own.recomputed_statistics, initial.recomputed_statistics) == (True, False)
     assert torch.equal(model.norm.running_mean, torch.zeros(1))

@@ -44,6 +44,7 @@ class Accuracy:
             pairs of target and seed, over seeds that have every target in both, with the t interval over seeds.
         cost: Returned model's target accuracy minus that of the same method without a defense, by the same pairs; None
             without a defense, or if the report has no such run.
+        recomputed_statistics: As in `Utility`, of any training of the common model.
         left_out: Seeds without every target.
         missing: The missing trainings, with reasons.
     """
@@ -59,6 +60,7 @@ class Accuracy:
     unmatched: str
     leads: Mapping[str, Measured]
     cost: Measured | None
+    recomputed_statistics: bool
     left_out: tuple[int, ...]
     missing: tuple[str, ...]
 
@@ -126,6 +128,8 @@ class _Trainings:
             unmatched=unmatched(method, weights, self.baseline) or "",
             leads={} if against is None else _leads(measured, against, expected),
             cost=None if bare is None else _leads(measured, _accuracies(bare, personal), expected).get(RETURNED),
+            recomputed_statistics=not personal
+            and any(run.utility.recomputed_statistics for run in group.values() if run.utility),
             left_out=tuple(sorted({seed for seed, _ in absent})),
             missing=tuple(
                 f"target {target}, seed {seed}: {_why(group.get((seed, target)))}" for seed, target in absent

@@ -32,6 +32,8 @@ def _run(run: Run) -> Iterator[str]:
         yield f"  failed: {run.ended}"
     if run.utility is not None:
         yield f"  accuracy: {_accuracy(run.utility.source_accuracy, run.utility.target_accuracy)}"
+        if run.utility.recomputed_statistics:
+            yield "    with BatchNorm statistics recomputed on the target's unlabelled images"
         if (adapted := run.utility.adapted_accuracy) is not None:
             yield f"  adapted at test time: target {_share(adapted)}"
         if (personal := run.utility.personal) is not None:

@@ -63,6 +63,7 @@ def utility(model: nn.Module, population: Population, own_statistics: bool = Fal
         target_accuracy=accuracy(target_logits, target.labels),
         calibration_error=calibration_error(target_logits, target.labels).measured,
         chance=_chance(target.labels),
+        recomputed_statistics=own_statistics,
     )
 
 

@@ -87,6 +87,8 @@ class Utility(Entry):
             the rest is about the common model.
         adapted_accuracy: Target accuracy of the common model adapted to the target's unlabelled images, where the method
             adapts at test time; null otherwise.
+        recomputed_statistics: Whether BatchNorm statistics were recomputed on the images of each evaluated domain, without
+            labels, the target domain's included: such accuracies do not compare with those of models that never see the target.
         chance: Target accuracy of always naming the class that the target domain has most of; null in files of versions that
             did not compute it.
     """
@@ -101,3 +103,4 @@ class Utility(Entry):
     last_five: ChosenUtility | None = None
     personal: PersonalUtility | None = None
     adapted_accuracy: Share | None = None
+    recomputed_statistics: bool = False
