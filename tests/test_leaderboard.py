@@ -158,7 +158,8 @@ def test_adapted_statistics_are_named(tmp_path: Path) -> None:
     }
     shown = Markdown().ranked(of(path), tmp_path)
     assert shown.count("BatchNorm statistics were recomputed on the target's unlabelled images") == 2  # cell and note
-    assert "fedbn, no defense: BatchNorm statistics" in shown and "fedavg, no defense: BatchNorm" not in shown
+    assert "fedbn, no defense: BatchNorm statistics" in shown
+    assert "fedavg, no defense: BatchNorm" not in shown
     assert verdicts(read([path])[0].results).count("recomputed on the target's unlabelled images") == 1
 
 
