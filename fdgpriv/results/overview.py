@@ -9,6 +9,7 @@ from fdgpriv.results.question import Question, worst_first
 from fdgpriv.results.run import Run
 from fdgpriv.results.summary import count, line
 from fdgpriv.statistics.grades import GRADES
+from fdgpriv.statistics.measured import Measured
 
 MAX_LEAKS, MAX_RUNS = 12, 10  # lines
 _DECIDES = {  # the arguments of run_audit that would decide an inconclusive question, by its reason
@@ -82,12 +83,19 @@ def _outcome(run: Run) -> Iterator[str]:
     if run.ended is not None:
         yield f"failed: {run.ended}"
         return
-    accuracy = run.utility.target_accuracy if run.utility else None
-    if accuracy is not None and accuracy.value is not None:
-        ends = f" [{accuracy.ci95[0]:.3f}, {accuracy.ci95[1]:.3f}]" if accuracy.ci95 else ""
-        yield f"accuracy on the unseen domain {accuracy.value:.3f}{ends}"
+    utility = run.utility
+    if utility and utility.target_accuracy.value is not None:
+        recomputed = " (BatchNorm statistics of its unlabelled images)" if utility.recomputed_statistics else ""
+        yield f"accuracy on the unseen domain {_share(utility.target_accuracy)}{recomputed}"
+    if utility and utility.adapted_accuracy:
+        yield f"adapted at test time {_share(utility.adapted_accuracy)}"
     nothing = "nothing crossed the wire" if run.shares_nothing else "nothing was attacked"
     yield count(run.questions) if run.questions else nothing
+
+
+def _share(accuracy: Measured) -> str:
+    ends = f" [{accuracy.ci95[0]:.3f}, {accuracy.ci95[1]:.3f}]" if accuracy.ci95 else ""
+    return f"{accuracy.value:.3f}{ends}"
 
 
 def _leaks(runs: Sequence[Run]) -> list[tuple[Run, Question]]:
