@@ -1,6 +1,7 @@
 """Rounds of federated averaging, with optional selection of the best model by validation accuracy."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 from weakref import WeakKeyDictionary
@@ -20,6 +21,7 @@ from fdgpriv.federation.state import Resumable
 from fdgpriv.federation.upload import ExpectedArtifact
 from fdgpriv.models.backbone import Classifier
 from fdgpriv.results.utility import logits
+from fdgpriv.utils.global_rng import draw_seed, seeds_drawn
 from fdgpriv.utils.seeds import generator
 
 from . import _expected_answers
@@ -112,11 +114,11 @@ class FederatedAveraging(WeightedSGD):
         return expected
 
     def client(self, federation: Federation, data: ClientData, rng: torch.Generator) -> "AveragingClient":
-        client = AveragingClient(self, federation, data, rng)
-        withheld = self.withheld(client.model, SERVER) | self.withheld(client.model, data.client)
-        if self.selection == "last" and self.local_training is PLAIN and not withheld and not self.uses_final:
-            return BorrowingClient(client)
-        return client
+        if self.selection == "last" and self.local_training is PLAIN and not self.uses_final:
+            networks = _Networks.of(self, federation)
+            if networks.are_lent:
+                return BorrowingClient(self, federation, data, rng, networks)
+        return AveragingClient(self, federation, data, rng)
 
     def loss(self, model: nn.Module, batch: Batch, rng: torch.Generator) -> Tensor:
         """A client's loss of one mini-batch: cross-entropy. Methods whose clients need nothing else override it."""
@@ -209,33 +211,76 @@ class AveragingClient(Resumable):
 
 
 class BorrowingClient(AveragingClient):
-    """A client without a network between requests, since a request brings the whole state: it borrows one to train.
+    """A client without a network, since a request brings the whole state: it borrows one to train.
 
-    So memory does not grow by a network for each client. Networks that are not in use are in a list for each federation.
-
-    Args:
-        client: The client that it replaces; its network was drawn from the generator, as that of any client.
+    So neither memory nor the time to draw networks grows by a network for each client. The client's generator is advanced
+    as if its network had been drawn from it.
     """
 
     checkpointed: ClassVar[tuple[str, ...]] = ()
-    _IDLE: ClassVar[WeakKeyDictionary[Federation, dict[FederatedAveraging, list[nn.Module]]]] = WeakKeyDictionary()
 
-    def __init__(self, client: AveragingClient) -> None:
-        self.method, self.data, self.rng, self.device = client.method, client.data, client.rng, client.device
-        self.federation = client.federation
-        self.idle = self._IDLE.setdefault(client.federation, {}).setdefault(client.method, [])
-        self._give_back(client.model)
+    def __init__(
+        self,
+        method: FederatedAveraging,
+        federation: Federation,
+        data: ClientData,
+        rng: torch.Generator,
+        networks: "_Networks",
+    ) -> None:
+        self.method, self.federation, self.data, self.rng = method, federation, data, rng
+        self.device, self.networks = federation.device, networks
+        networks.draw(federation, rng)
 
     def fit(self, message: Message) -> Message:
-        try:
-            self.model = self.idle.pop()
-        except IndexError:
-            self.model = self.method.model(self.federation, generator(0)).to(self.device)
-        answer = super().fit(message)
-        self._give_back(self.model)
+        with self.networks.borrowed(self.federation) as self.model:
+            answer = super().fit(message)
         del self.model
         return answer
 
-    def _give_back(self, network: nn.Module) -> None:
+
+class _Networks:
+    """The networks that the clients of one federation borrow.
+
+    Attributes:
+        are_lent: Whether clients need none of their own: they keep no tensor between requests, and networks no generator.
+        idle: Those that no client uses.
+        seeds: How many seeds a network is drawn from; None if other numbers are drawn from its generator too.
+    """
+
+    _KNOWN: ClassVar[WeakKeyDictionary[Federation, dict[FederatedAveraging, "_Networks"]]] = WeakKeyDictionary()
+
+    def __init__(self, method: FederatedAveraging, federation: Federation) -> None:
+        self.method, rng = method, generator(0)
+        network = self._built(federation, rng)
+        withheld = method.withheld(network, SERVER) | method.withheld(network, "")
+        draws = any(isinstance(getattr(module, "rng", None), torch.Generator) for module in network.modules())
+        self.are_lent = not withheld and not draws
+        self.idle = [network] if self.are_lent else []
+        self.seeds = seeds_drawn(generator(0), rng)
+
+    @classmethod
+    def of(cls, method: FederatedAveraging, federation: Federation) -> "_Networks":
+        """The same ones for all clients of a federation."""
+        known = cls._KNOWN.setdefault(federation, {})
+        return known.get(method) or known.setdefault(method, cls(method, federation))
+
+    def draw(self, federation: Federation, rng: torch.Generator) -> None:
+        """Advances `rng` as if a network had been drawn from it."""
+        if self.seeds is None:
+            self._built(federation, rng)
+        for _ in range(self.seeds or 0):
+            draw_seed(rng)
+
+    @contextmanager
+    def borrowed(self, federation: Federation) -> Iterator[nn.Module]:
+        """A network in any state that no other client uses meanwhile."""
+        try:
+            network = self.idle.pop()
+        except IndexError:
+            network = self._built(federation, generator(0))
+        yield network
         if len(self.idle) < MOST_IDLE:
             self.idle.append(network)
+
+    def _built(self, federation: Federation, rng: torch.Generator) -> nn.Module:
+        return self.method.model(federation, rng).to(federation.device)

@@ -98,8 +98,9 @@ class LocalSGD(Method):
 
     def withheld(self, model: nn.Module, sender: str) -> frozenset[str]:
         """Names of the tensors of `model` that `sender`, a client or the server, does not share."""
-        statistics = [name for name in model.state_dict() if name.rpartition(".")[2] in STATISTICS]
-        return frozenset(statistics if self.buffers == "keep_local" else ())
+        if self.buffers != "keep_local":
+            return frozenset()
+        return frozenset(name for name in model.state_dict() if name.rpartition(".")[2] in STATISTICS)
 
     @property
     def coupling(self) -> str | None:

@@ -27,6 +27,7 @@ from fdgpriv.runner import Runner
 from fdgpriv.utils.console import ProgressLog
 
 shared: Any = import_module("fdgpriv.methods._federation")
+averaging: Any = import_module("fdgpriv.methods._averaging")
 fedavg = partial(small, "fedavg")
 
 
@@ -275,7 +276,9 @@ def test_training_sees_every_image_augmented() -> None:
     data, seen = held("client-0", 20, flip=True, translate=0.25), []
     method = fedavg(batch_size=20)
     client = method.client(federation(), data, seeded(1))
-    client.idle[-1].backbone.register_forward_pre_hook(lambda module, given: seen.append(given[0].detach().clone()))
+    client.networks.idle[-1].backbone.register_forward_pre_hook(
+        lambda module, given: seen.append(given[0].detach().clone())
+    )
     client.fit(next(method.server(federation(), seeded(0))).messages["client-0"])
     choices = [(m, d, r) for m in (False, True) for d in range(-2, 3) for r in range(-2, 3)]
     allowed = torch.stack([plain_move(image, *choice) for image in data.images for choice in choices])
@@ -284,6 +287,34 @@ def test_training_sees_every_image_augmented() -> None:
     origin = same.float().argmax(1) // len(choices)
     assert sorted(origin.tolist()) == list(range(20))
     assert int((same.float().argmax(1) % len(choices) != choices.index((False, 0, 0))).sum()) > 10
+
+
+# Borrowed networks
+
+
+def test_a_borrowed_network_trains_as_a_drawn_one() -> None:
+    """The client's generator is where drawing its network leaves it, so its batches are the same."""
+    method, data, lent, drawn = fedavg(), held("client-0", 20, translate=0.25), seeded(1), seeded(1)
+    borrower = method.client(federation(), data, lent)
+    owner = averaging.AveragingClient(method, federation(), data, drawn)
+    assert isinstance(borrower, averaging.BorrowingClient)
+    assert torch.equal(lent.get_state(), drawn.get_state())
+    message = next(method.server(federation(), seeded(0))).messages["client-0"]
+    expected, answer = owner.fit(message)[0].state, borrower.fit(message)[0].state
+    assert all(torch.equal(answer[name], value) for name, value in expected.items())
+    assert torch.equal(lent.get_state(), drawn.get_state())
+
+
+def test_a_network_with_dropout_stays_with_its_client() -> None:
+    """Dropout draws from the generator of the client that the network was made for: no answer depends on who trains first."""
+    method, names = fedavg(network="inception"), ("client-0", "client-1")
+    message = next(method.server(federation(), seeded(0))).messages["client-0"]
+    answers = []
+    for order in (names, names[::-1]):
+        clients = {name: method.client(federation(), held(name, 12), seeded(3)) for name in names}
+        by_client = {name: clients[name].fit(message)[0].state for name in order}
+        answers.append(by_client["client-0"])
+    assert all(torch.equal(answers[1][name], value) for name, value in answers[0].items())
 
 
 # Whole runs

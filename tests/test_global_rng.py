@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fdgpriv.utils.global_rng import drawing_from, global_draws
+from fdgpriv.utils.global_rng import MOST_SEEDS, drawing_from, global_draws, seeds_drawn
+from fdgpriv.utils.seeds import generator
 
 
 def drawn(seed: int) -> list[Tensor]:
@@ -49,3 +50,19 @@ def state() -> Iterator[Tensor]:
 def test_a_draw_outside_would_show(state: Tensor) -> None:
     torch.nn.Linear(2, 2)
     assert not torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, MOST_SEEDS])
+def test_seeds_are_counted(count: int) -> None:
+    rng = generator(7)
+    for _ in range(count):
+        with drawing_from(rng):
+            torch.nn.Linear(2, 2)
+    assert seeds_drawn(generator(7), rng) == count
+
+
+def test_other_draws_are_no_seeds() -> None:
+    rng = generator(7)
+    torch.rand(1, generator=rng)
+    assert seeds_drawn(generator(7), rng) is None
+    assert seeds_drawn(generator(8), generator(7)) is None

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from fdgpriv.audit import main
 from fdgpriv.data.image_cache import cache_folder
@@ -73,7 +72,7 @@ def test_a_full_folder_for_temporary_files_is_named(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(OSError, match="No space left on device: 'TMPDIR, the folder for temporary files"):
-        file_memory.in_file(torch.zeros(file_memory.LARGE))
+        file_memory.empty_in_file(file_memory.LARGE)
 
 
 def test_utf8_names_under_another_locale_are_explained(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,12 +116,16 @@ class Artifact:
 
     def not_finite(self) -> str | None:
         """The name of the first tensor that contains NaN or an infinity, or None."""
-        for name, tensor in self.tensors().items():
-            if not tensor.is_floating_point() or math.isfinite(float(tensor.sum(dtype=torch.float64))):
-                continue  # a finite sum implies finite terms and is faster to check
-            if not bool(torch.isfinite(tensor).all()):
-                return name
-        return None
+        floats = ((name, tensor) for name, tensor in self.tensors().items() if tensor.is_floating_point())
+        return next((name for name, tensor in floats if not all(map(math.isfinite, extremes(tensor)))), None)
+
+
+def extremes(tensor: Tensor) -> tuple[float, float]:
+    """The smallest and the largest number of a tensor: NaN if any is NaN, 0 if there are none."""
+    if not tensor.numel():
+        return 0.0, 0.0
+    smallest, largest = torch.aminmax(tensor)
+    return float(smallest), float(largest)
 
 
 def out_of_range(name: str, tensor: Tensor, low: int, high: int | None = None) -> Iterator[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fdgpriv.artifacts.artifact import Artifact, out_of_range
+from fdgpriv.artifacts.artifact import Artifact, extremes, out_of_range
 from fdgpriv.artifacts.parameters import STATISTICS, TensorState
 from fdgpriv.utils.failures import ends_the_run
 
@@ -71,8 +71,8 @@ def excessive(artifact: Artifact) -> str | None:
     """The name of a parameter with an absolute value above `LARGEST`, or None."""
     if not isinstance(artifact, TensorState) or not artifact.limits_parameters:
         return None
-    parameters = {name: t for name, t in artifact.state.items() if not name.endswith(STATISTICS)}
-    return next((name for name, tensor in parameters.items() if bool((tensor.abs() > LARGEST).any())), None)
+    parameters = ((name, tensor) for name, tensor in artifact.state.items() if not name.endswith(STATISTICS))
+    return next((name for name, tensor in parameters if max(map(abs, extremes(tensor))) > LARGEST), None)
 
 
 def faults(

@@ -6,12 +6,14 @@ from itertools import accumulate
 from math import prod
 from pathlib import Path
 from tempfile import gettempdir, mkstemp
+from typing import BinaryIO
 
 import torch
 from torch import Tensor
 
 LARGE = 2**21  # bytes from which a tensor is kept in a file
 _ALIGNED = 64  # bytes; tensors in one file begin at multiples of it
+_BUFFER = 2**18  # bytes that are written at once
 
 
 def in_file(tensor: Tensor) -> Tensor:
@@ -44,14 +46,15 @@ def together_in_file(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _mapped(tensors: Sequence[Tensor]) -> list[Tensor]:
     ends = list(accumulate(-(-tensor.nbytes // _ALIGNED) * _ALIGNED for tensor in tensors))
-    content, views = _file(ends[-1], tensors), []
-    for start, tensor in zip([0, *ends[:-1]], tensors, strict=True):
-        views.append(content[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape))
-    return views
+    memory = _file(ends[-1], tensors).untyped_storage()
+    return [  # slices of one tensor would take three times the memory, for what autograd knows of their origin
+        torch.empty(0, dtype=tensor.dtype).set_(memory, start // tensor.element_size(), tensor.shape)  # type: ignore[call-overload]
+        for start, tensor in zip([0, *ends[:-1]], tensors, strict=True)
+    ]
 
 
 def _file(size: int, tensors: Sequence[Tensor] = ()) -> Tensor:
-    """The bytes (size,) of these tensors, each at a multiple of `_ALIGNED`, then zeros, in a temporary file."""
+    """The bytes (size,) of these tensors, each at a multiple of `_ALIGNED`, or zeros if there are none, in a temporary file."""
     try:
         return _temporary(size, tensors)
     except OSError as error:
@@ -63,15 +66,20 @@ def _file(size: int, tensors: Sequence[Tensor] = ()) -> Tensor:
 def _temporary(size: int, tensors: Sequence[Tensor]) -> Tensor:
     handle, name = mkstemp(prefix="fdgpriv-")
     try:
-        with os.fdopen(handle, "wb") as file:
-            if hasattr(os, "posix_fallocate"):  # a full disk raises here, not at a write to the tensor
-                os.posix_fallocate(handle, 0, size)
-            else:
-                file.write(bytes(size))
-                file.seek(0)
+        with os.fdopen(handle, "wb", buffering=_BUFFER) as file:
+            if not tensors:  # a full disk raises here and below, not at a write to the tensor
+                _allocate(file, size)
             for tensor in tensors:  # writing is faster than copying into mapped memory, page by page
                 file.write(tensor.detach().contiguous().flatten().view(torch.uint8).numpy().data)
                 file.write(bytes(-tensor.nbytes % _ALIGNED))  # a call of the system for each seek takes longer
         return torch.from_file(name, shared=True, size=size, dtype=torch.uint8)
     finally:
         Path(name).unlink()
+
+
+def _allocate(file: BinaryIO, size: int) -> None:
+    """Gives a new file `size` zeros, for which the disk has space."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, size)
+    else:
+        file.write(bytes(size))

@@ -6,6 +6,7 @@ from threading import RLock
 
 import torch
 
+MOST_SEEDS = 16
 _LOCK = RLock()
 
 
@@ -20,6 +21,24 @@ def global_draws(seed: int = 0) -> Iterator[None]:
 @contextmanager
 def drawing_from(rng: torch.Generator) -> Iterator[None]:
     """As `global_draws`, with a seed drawn from `rng`: makes layer initialisation reproducible."""
-    seed = int(torch.randint(2**63 - 1, (), generator=rng, device=rng.device))
-    with global_draws(seed):
+    with global_draws(draw_seed(rng)):
         yield
+
+
+def draw_seed(rng: torch.Generator) -> int:
+    """The seed that `drawing_from` draws from `rng`."""
+    return int(torch.randint(2**63 - 1, (), generator=rng, device=rng.device))
+
+
+def seeds_drawn(before: torch.Generator, after: torch.Generator) -> int | None:
+    """How many seeds `drawing_from` drew from a generator; None if other numbers were drawn, or more than `MOST_SEEDS`.
+
+    Args:
+        before: A generator in the state before the draws; it is advanced.
+        after: One in the state after them.
+    """
+    for count in range(MOST_SEEDS + 1):
+        if torch.equal(before.get_state(), after.get_state()):
+            return count
+        draw_seed(before)
+    return None
