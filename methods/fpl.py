@@ -51,7 +51,12 @@ class FPL(FederatedAveraging):
 
     def disclosure(self) -> Disclosure:
         common, kind = super().disclosure(), ClassPrototypes.kind
-        return replace(common, uploads=(kind, *common.uploads), individual=(kind,))
+        reason = (
+            "not evaluated: each is the mean of several clients' prototypes of a class, without their names, and of a class "
+            "that one client has alone this client's prototype, which the attacks on class_prototypes read"
+        )
+        unread = {ClusterPrototypes.kind: reason}
+        return replace(common, uploads=(kind, *common.uploads), individual=(kind,), not_evaluated=unread)
 
     def aggregation(self, federation: Federation) -> "FPLAggregation":
         return FPLAggregation(self, federation)

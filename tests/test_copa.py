@@ -7,13 +7,18 @@ from typing import Any
 import pytest
 import torch
 from conftest import Fitted
-from factories import federation, fitted_once, held, network, run, seeded, small
+from factories import federation, fitted_once, held, holding, network, run, seeded, small
+from factories_core import crossing
 from torch import Tensor
 
 from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.artifacts.parameters import ClassifierHead, ModelState
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.federation.transcript import Transcript
+from fdgpriv.simulation.relays import reaches_all
+from fdgpriv.simulation.simulator import ClientSample
+from fdgpriv.tasks.label_shares import LabelShares
+from fdgpriv.threat import threat
 
 copa = partial(small, "copa")
 SIZES = (5, 4, 3)
@@ -105,3 +110,50 @@ def test_the_server_knows_where_heads_began(tiny: Dataset) -> None:
         began, number = series.received_model[name], series.number
         before = state(fitted.transcript, name, number - 1)
         assert torch.equal(began.state["head.weight"], before["head.weight"])
+
+
+def test_relayed_heads_are_read_by_clients(tiny: Dataset) -> None:
+    """Those of the last round but one, from where the client began; a simulated one is that of a simulated model."""
+    fitted: Fitted = fitted_once(tiny, clients=6, method="copa", settings={"rounds": "3"}, keep="all")
+    evaluator = fitted.evaluator()
+    heads, models = evaluator.series(ClassifierHead.kind), evaluator.series(ModelState.kind)
+    assert heads.refused(threat("server")) == "the server reads them within each client's model state"
+    assert heads.refused(threat("client")) is heads.refused(threat("third_party")) is None
+    assert (heads.number, [earlier.number for earlier in heads.history]) == (1, [0])
+    before = models.history[-1]
+    for name, head in heads.wire.items():
+        own = before.wire[name].tensors()
+        assert all(torch.equal(tensor, own[f"head.{part}"]) for part, tensor in head.tensors().items())
+        assert heads.receivers[name] == set(fitted.population.clients) - {name}
+        assert heads.received_model[name] is before.received_model[name]
+    sample = ClientSample.all_of(holding(fitted, name, ClassifierHead.kind))
+    simulated = heads.simulator.simulate(sample, seeded(3)).tensors()
+    whole = before.simulator.simulate(sample, seeded(3)).tensors()
+    assert all(torch.equal(tensor, whole[f"head.{part}"]) for part, tensor in simulated.items())
+
+
+def test_a_client_sees_the_heads_of_all_rounds(tiny: Dataset) -> None:
+    evaluator = fitted_once(tiny, clients=6, method="copa", settings={"rounds": "3"}, keep="all").evaluator()
+    series = evaluator.series(ClassifierHead.kind)
+    rounds = {}
+    for role in ("client", "third_party"):
+        asked = evaluator.adversaries(series, threat(role), (None,), LabelShares())[0]
+        observation = asked.trials[0].by_role["attack"][0].observation
+        rounds[role] = [seen.number for seen in asked.adversary.view(observation)]
+    assert rounds == {"client": [0, 1], "third_party": [1]}
+
+
+def test_relays_that_reach_all() -> None:
+    def relays(*pairs: tuple[str, str]) -> Transcript:
+        transcript = Transcript("all")
+        for origin, receiver in pairs:
+            head = ClassifierHead(client=origin, round=0, state={"weight": torch.zeros(1)})
+            transcript.add(crossing(head, SERVER, receiver), head)
+        return transcript
+
+    names = ("a", "b", "c")
+    every = [(origin, receiver) for origin in names for receiver in names if origin != receiver]
+    assert reaches_all(relays(*every), ClassifierHead.kind)
+    assert not reaches_all(relays(*every[1:]), ClassifierHead.kind)
+    assert not reaches_all(relays(("a", "b"), ("b", "a"), ("c", "a")), ClassifierHead.kind)
+    assert not reaches_all(relays(), ClassifierHead.kind)

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from factories import crossed, equal, federation, held, network, refused, run, seeded, small
+from factories import crossed, equal, federation, fitted_once, held, network, refused, run, seeded, small
 from torch import Tensor
 
 from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.prototypes import ClassPrototypes, ClusterPrototypes
+from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import Defense, defended
+from fdgpriv.evaluation.not_measured import not_measured
 from fdgpriv.federation.transcript import Transcript
 
 fpl = partial(small, "fpl")
@@ -130,3 +132,11 @@ def test_noise_hides_which_classes_are_there() -> None:
     assert bool(noised.present.all())
     with refused("dpsgd.* fpl.*mean features of its mini-batches"):
         defended(fpl(), "dpsgd:epsilon=8")
+
+
+def test_that_clusters_are_not_attacked_is_said(tiny: Dataset) -> None:
+    evaluator = fitted_once(tiny, clients=6, method="fpl", settings={"rounds": "2"}).evaluator()
+    sentences = not_measured(evaluator, None, None, attacked=True, once=True, few=True)
+    (sentence,) = (s for s in sentences if s.startswith("cluster_prototypes: "))
+    assert "not evaluated: each is the mean of several clients' prototypes" in sentence
+    assert "cluster_prototypes" not in evaluator.artifact_series

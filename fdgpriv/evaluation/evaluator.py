@@ -324,7 +324,7 @@ class Evaluator:
             _rounds=_recorded_rounds(layout, series, needs.hidden_names),
             _earlier_rounds=_earlier_rounds(layout, series),
             _received_by=_received_by(layout) if threat.auxiliary is Auxiliary.OWN_DOMAIN else {},
-            _broadcast=series.is_global,
+            _broadcast=series.is_global or series.reaches_all,
             typical=self._typical(series),
             expensive=series.expensive,
             seed=self.seed,

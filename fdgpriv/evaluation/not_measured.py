@@ -34,7 +34,8 @@ def not_measured(
         sentences.append(f"No model was trained on what these clients hold, they were in no round: {', '.join(idle)}.")
     kinds = {record.kind for record in evaluator.transcript.records}
     for kind in sorted(kinds.difference(*map(_kinds, Attack.importable().values()))):
-        sentences.append(f"{kind}: no attack of this version uses it.")
+        reason = evaluator.method.disclosure().not_evaluated.get(kind, "no attack of this version uses it")
+        sentences.append(f"{kind}: {reason}.")
     if StyleStatistics.kind in kinds and not evaluator.shares_styles:
         sentences.append(
             "Style statistics were shared, but the model they were computed under was not kept: use keep=all."

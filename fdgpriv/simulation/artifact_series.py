@@ -57,6 +57,8 @@ class ArtifactSeries(Generic[C]):
         needs: Capabilities that an adversary needs to observe them.
         expensive: Whether simulating or evaluating one is expensive, so that each control has fewer.
         trained: Whether a client trains them, from a model that has been trained on its images before.
+        reaches_all: Whether every client receives every other client's in each round.
+        part_of: The series whose artifacts contain these, where the server reads those.
         withheld: Shadow clients that the defense would have let share none.
         name: Its name where that is not its kind.
     """
@@ -74,6 +76,8 @@ class ArtifactSeries(Generic[C]):
     needs: frozenset[Capability] = frozenset()
     expensive: bool = False
     trained: bool = False
+    reaches_all: bool = False
+    part_of: str = ""
     withheld: frozenset[str] = frozenset()
     name: str = ""
     _at: "Cache[ArtifactSeries[Simulator]]" = field(default_factory=Cache, init=False)
@@ -113,6 +117,8 @@ class ArtifactSeries(Generic[C]):
 
     def refused(self, threat: ThreatModel) -> str | None:
         """Why this adversary cannot observe them, or None."""
+        if self.part_of and Capability.HAS_UPDATES in threat.capabilities:
+            return f"the {threat.role} reads them within each client's {self.part_of.replace('_', ' ')}"
         missing = sorted(self.needs - threat.capabilities)
         return f"the {threat.role} is not granted {', '.join(missing)}" if missing else None
 

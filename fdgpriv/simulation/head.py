@@ -1,4 +1,7 @@
-"""Artifact kind: the classifier head that a client shares after local training (LSI's stage 1)."""
+"""Artifact kind: the classifier head that a client shares after local training.
+
+It shares it by itself (LSI's stage 1), or with its model, and the server passes it on to other clients (COPA).
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,9 +12,11 @@ from torch import Tensor
 
 from fdgpriv.artifacts.artifact import SERVER, Artifact, Message
 from fdgpriv.artifacts.parameters import ClassifierHead, ModelState
-from fdgpriv.simulation.artifact_series import ArtifactSeries
+from fdgpriv.simulation.artifact_series import ArtifactSeries, EarlierRound
 from fdgpriv.simulation.recorded_run import RecordedRun
+from fdgpriv.simulation.relays import reaches_all, receiver_of, relayed_to
 from fdgpriv.simulation.simulator import ClientSample, ClientSimulator, DefendedSimulator, Simulator, answered
+from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.threat import Capability
 
 
@@ -62,6 +67,23 @@ class HeadSimulator(ClientSimulator, DefendedSimulator):
         return ClassifierHead(client=SERVER, round=0, state=state)
 
 
+@dataclass(frozen=True, eq=False)
+class RelayedHeadSimulator(HeadSimulator):
+    """The head of the model that a client shares, as the server passes it on.
+
+    Attributes:
+        models: Simulates the models.
+    """
+
+    models: TrainingSimulator
+
+    def simulate(self, sample: ClientSample, rng: torch.Generator) -> Artifact:
+        shared = self.models.simulate(sample, rng)
+        state = self.models.after(shared, sample.received_model).state
+        head = {name.removeprefix(HEAD): tensor for name, tensor in state.items() if name.startswith(HEAD)}
+        return ClassifierHead(client=shared.client, round=shared.round, state=head)
+
+
 HEAD = "head."  # prefix of the names of a head's tensors in its model
 
 
@@ -85,4 +107,60 @@ def head_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
         received_model=run.first_models,
         needs=frozenset({Capability.SEES_INDIVIDUAL_ARTIFACT, Capability.HAS_UPDATES}),
         expensive=True,
+    )
+
+
+def relayed_head_series(
+    run: RecordedRun, trained: ArtifactSeries[Simulator] | None
+) -> ArtifactSeries[Simulator] | None:
+    """The heads of clients' models that the server passed on, in the last round of which any were.
+
+    The server itself reads them in the models. Other clients and third parties know of the model that a client trained from
+    what the server does: the part that it was sent, and its own part as it shared it last.
+
+    Args:
+        run: As recorded.
+        trained: The models of the same run, where any are recorded.
+    """
+    heads: dict[int, dict[str, Artifact]] = {}
+    partial = set[int]()
+    for record, artifact in run.transcript.of_kind(ClassifierHead.kind, small=True):
+        if record.relayed and artifact is not None:
+            heads.setdefault(artifact.round, {})[record.origin] = artifact
+            if artifact.tensors().keys() < record.shapes.keys():
+                partial.add(artifact.round)
+    if trained is None or not heads:
+        return None
+    verb = next(r.verb for r, _ in run.transcript.of_kind(ClassifierHead.kind) if r.relayed)
+    made_from = run.method, run.federation, run.defense, run.client_template, verb
+    last = EarlierRound(trained.number, trained.simulator, trained.wire, trained.received_model)
+    rounds = [
+        EarlierRound(
+            earlier.number,
+            RelayedHeadSimulator(*made_from, earlier.simulator),
+            heads[earlier.number],
+            earlier.received_model,
+            earlier.whole and earlier.number not in partial,
+        )
+        for earlier in (*trained.history, last)
+        if earlier.number in heads and isinstance(earlier.simulator, TrainingSimulator)
+    ]
+    if not rounds or not rounds[-1].whole:
+        return None
+    *history, observed = rounds
+    receivers = relayed_to(run.transcript, ClassifierHead.kind)
+    return ArtifactSeries(
+        simulator=observed.simulator,
+        level="client",
+        wire=observed.wire,
+        clients=tuple(observed.wire),
+        received_model=observed.received_model,
+        receiver=receiver_of(receivers, list(observed.wire)),
+        receivers={name: frozenset(clients) for name, clients in receivers.items()},
+        number=observed.number,
+        history=tuple(history),
+        expensive=True,
+        trained=True,
+        reaches_all=reaches_all(run.transcript, ClassifierHead.kind),
+        part_of=trained.called,
     )

@@ -9,7 +9,7 @@ from fdgpriv.simulation.amplitude import amplitude_series
 from fdgpriv.simulation.artifact_series import ArtifactSeries
 from fdgpriv.simulation.bn_statistics import statistics_series
 from fdgpriv.simulation.embedding import embedding_series
-from fdgpriv.simulation.head import head_series
+from fdgpriv.simulation.head import head_series, relayed_head_series
 from fdgpriv.simulation.honest_mean import honest_mean_series
 from fdgpriv.simulation.importance import importance_series
 from fdgpriv.simulation.label_marginal import marginal_series
@@ -40,6 +40,7 @@ def recorded_series(run: RecordedRun) -> Mapping[str, ArtifactSeries[Simulator]]
         marginal_series(run),
         embedding_series(run),
         head_series(run),
+        relayed_head_series(run, trained),
         prototype_series(run),
         translator_series(run),
         statistics_series(run),

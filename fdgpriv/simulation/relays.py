@@ -19,6 +19,19 @@ def relayed_to(transcript: Transcript, kind: str) -> dict[str, list[str]]:
     return receivers
 
 
+def reaches_all(transcript: Transcript, kind: str) -> bool:
+    """Whether every request with relayed artifacts of this kind brings its client those of all other clients it relays."""
+    relayed: dict[int, dict[str, set[str]]] = {}
+    for record in transcript.records:
+        if record.kind == kind and record.relayed:
+            relayed.setdefault(record.round, {}).setdefault(record.receiver, set()).add(record.origin)
+    return bool(relayed) and all(
+        origins | {receiver} >= set().union(*by_receiver.values())
+        for by_receiver in relayed.values()
+        for receiver, origins in by_receiver.items()
+    )
+
+
 def receiver_of(receivers: Mapping[str, Sequence[str]], senders: Sequence[str]) -> dict[str, str]:
     """By sender, one of its `receivers`, where it has any; of several, the one halfway around the list."""
     return {

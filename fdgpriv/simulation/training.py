@@ -19,7 +19,7 @@ from fdgpriv.models.copied import copied
 from fdgpriv.models.cpu_io import with_cpu_io
 from fdgpriv.simulation.artifact_series import ArtifactSeries, EarlierRound
 from fdgpriv.simulation.recorded_run import RecordedRun
-from fdgpriv.simulation.relays import receiver_of, relayed_to
+from fdgpriv.simulation.relays import reaches_all, receiver_of, relayed_to
 from fdgpriv.simulation.simulator import ClientImages, ClientSample, DefendedSimulator, InRound, Simulator
 from fdgpriv.threat import Capability
 from fdgpriv.utils.cache import Cache
@@ -209,6 +209,7 @@ def training_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
         received_model=run.received_models(models[last]),
         receiver=receiver_of(receivers, list(wire)),
         receivers={name: frozenset(clients) for name, clients in receivers.items()},
+        reaches_all=reaches_all(transcript, kind),
         number=last,
         history=tuple(
             EarlierRound(round, replace(simulator, round=round), uploads[round], run.received_models(models[round]))
