@@ -239,8 +239,8 @@ class Adversary:
         Earlier rounds are those of which the observation has an artifact: of recorded clients all recorded rounds, of
         simulated ones those that are simulated. An adversary that does not see all rounds has the last alone. Where
         names are hidden in the last round, to be linked with earlier ones, it has no other client's artifact. A client has
-        those that reached it with the observed one, beside a simulated one none; it sees all rounds if every client
-        receives every other client's artifact in each.
+        those that reached it with the observed one, beside a simulated one none. If every client receives every other
+        client's artifact in each round, it sees all of all rounds.
         """
         *earlier_rounds, last = self._rounds or (RecordedRound(0, self._simulator, {}, {}),)
         seen = []

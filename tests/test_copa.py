@@ -133,14 +133,15 @@ def test_relayed_heads_are_read_by_clients(tiny: Dataset) -> None:
 
 
 def test_a_client_sees_the_heads_of_all_rounds(tiny: Dataset) -> None:
+    """All other clients' beside the observed one, and beside one that it simulates."""
     evaluator = fitted_once(tiny, clients=6, method="copa", settings={"rounds": "3"}, keep="all").evaluator()
     series = evaluator.series(ClassifierHead.kind)
-    rounds = {}
-    for role in ("client", "third_party"):
+    for role, rounds in {"client": [0, 1], "third_party": [1]}.items():
         asked = evaluator.adversaries(series, threat(role), (None,), LabelShares())[0]
-        observation = asked.trials[0].by_role["attack"][0].observation
-        rounds[role] = [seen.number for seen in asked.adversary.view(observation)]
-    assert rounds == {"client": [0, 1], "third_party": [1]}
+        for scored in (asked.trials[0].by_role["attack"][0], asked.calibration[-1].scored):
+            view = asked.adversary.view(scored.observation)
+            assert [seen.number for seen in view] == rounds
+            assert all(len(seen.others) >= 5 for seen in view)
 
 
 def test_relays_that_reach_all() -> None:

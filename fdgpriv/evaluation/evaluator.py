@@ -323,7 +323,9 @@ class Evaluator:
             _latest=tuple(latest[i] for i in order),
             _rounds=_recorded_rounds(layout, series, needs.hidden_names),
             _earlier_rounds=_earlier_rounds(layout, series),
-            _received_by=_received_by(layout) if threat.auxiliary is Auxiliary.OWN_DOMAIN else {},
+            _received_by=_received_by(layout)
+            if threat.auxiliary is Auxiliary.OWN_DOMAIN and not series.reaches_all
+            else {},
             _broadcast=series.is_global or series.reaches_all,
             typical=self._typical(series),
             expensive=series.expensive,
