@@ -101,3 +101,12 @@ def test_a_folder_that_was_removed_is_one_line(
     monkeypatch.setattr(os, "getcwd", removed)
     assert main(["--list"]) == 2
     assert capsys.readouterr().err.startswith("fdgpriv audit: want a current folder that exists")
+
+
+@pytest.mark.slow
+def test_a_training_imports_nothing_that_draws() -> None:
+    """Every process of --jobs, Ray and Flower imports what trains: matplotlib and scipy.optimize took a sixth of that time."""
+    check = "import sys, fdgpriv.training; print(sorted({'matplotlib', 'scipy.optimize'} & sys.modules.keys()))"
+    words = [sys.executable, "-c", check]
+    root = Path(__file__).parent.parent
+    assert subprocess.run(words, cwd=root, capture_output=True, text=True, check=True).stdout == "[]\n"

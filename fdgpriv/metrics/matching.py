@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from fdgpriv.metrics.score import check_images
@@ -57,6 +56,8 @@ def hungarian(images: Tensor, truth: Tensor) -> Matching:
     Returns: min(N, M) pairs. Matching improves the score of unrelated images too, so controls are matched as well.
     Reference: Kuhn, "The Hungarian method for the assignment problem", Naval Research Logistics 1955.
     """
+    from scipy.optimize import linear_sum_assignment  # a fifth of a second, and trainings match no images
+
     errors = squared_errors(images, truth)
     if not errors.isfinite().all():
         raise ValueError("want finite images to match, got NaN or infinity")

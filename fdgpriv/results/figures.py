@@ -1,8 +1,12 @@
-"""Figures of the report: image grids of truth, reconstruction and controls, and of stylised images."""
+"""Figures of the report: image grids of truth, reconstruction and controls, and of stylised images.
+
+matplotlib is imported when the first is drawn: a training draws none.
+"""
 
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -11,9 +15,11 @@ from fdgpriv.artifacts.moments import pooled_style
 from fdgpriv.data.dataset import Domain
 from fdgpriv.models.style_codec import StyleCodec
 from fdgpriv.results.picture_grid import COLUMNS, PictureGrid
-from fdgpriv.utils.drawing import Axes, Figure, default_style
 from fdgpriv.utils.files import write_bytes
 from fdgpriv.utils.warnings_filter import warnings_ignored
+
+if TYPE_CHECKING:
+    from fdgpriv.utils.drawing import Axes, Figure
 
 
 def grid(rows: Sequence[Mapping[str, Tensor]], labels: Sequence[str], path: Path) -> None:
@@ -46,6 +52,8 @@ def _write(
     columns: Sequence[str] = (),
 ) -> None:
     """Writes the images on one canvas as a PNG, transparent for missing images; with names of columns as a `PictureGrid`."""
+    from fdgpriv.utils.drawing import Figure, default_style
+
     side = next(image.shape[-1] for row in rows for image in row if image is not None)
     step = side + max(1, side // 16)
     canvas = torch.zeros(len(rows) * step, len(heads) * step, 4)
@@ -77,7 +85,7 @@ def _write(
 
 
 def _layout(
-    figure: Figure, axis: Axes, columns: Sequence[str], labels: Sequence[str], side: int, step: int
+    figure: "Figure", axis: "Axes", columns: Sequence[str], labels: Sequence[str], side: int, step: int
 ) -> dict[str, str]:
     """Where the drawn images lie, as metadata of the PNG."""
     (left, top), (right, _) = axis.transData.transform([(-0.5, -0.5), (side - 0.5, side - 0.5)])

@@ -1,4 +1,5 @@
-"""A whole training of FedAvg on the digits, by one of three ways: prints its seconds, from the start of the imports.
+"""A whole training of FedAvg on the digits, by one of three ways, in so many rounds: prints its seconds from the start of
+the imports.
 
 ``local`` is the local engine, ``ours`` the same over Flower's simulation, ``flower`` Flower's own FedAvg with the same clients.
 """
@@ -10,7 +11,7 @@ from time import perf_counter
 from typing import Any
 
 START = perf_counter()
-CLIENTS, ROUNDS, WORKERS = 10, 3, 2
+CLIENTS, WORKERS = 10, 2
 
 from pathlib import Path  # noqa: E402
 from tempfile import TemporaryDirectory  # noqa: E402
@@ -21,16 +22,14 @@ from fdgpriv.training import Cell, PreparedCell, train  # noqa: E402
 from fdgpriv.utils.console import ProgressLog  # noqa: E402
 from fdgpriv.utils.seeds import generator  # noqa: E402
 
-SETTINGS = {"rounds": str(ROUNDS), "local_epochs": "2"}
 
-
-def loaded(engine: str = "local") -> tuple[Dataset, AuditConfig, Cell]:
+def loaded(rounds: int = 1, engine: str = "local") -> tuple[Dataset, AuditConfig, Cell]:
     config = AuditConfig(
         methods=("fedavg",),
         preset="quick",
         images=400,
         clients=CLIENTS,
-        settings=SETTINGS,
+        settings={"rounds": str(rounds), "local_epochs": "2"},
         attacks=("none",),
         engine=engine,
     ).checked()
@@ -44,7 +43,7 @@ def prepared() -> PreparedCell:
     return PreparedCell.of(config, dataset, cell)
 
 
-def by_flower() -> None:
+def by_flower(rounds: int) -> None:
     """Flower's ServerApp and ClientApp as in its PyTorch quickstart, with our network, data and local SGD."""
     from flwr.app import ArrayRecord, MetricRecord
     from flwr.serverapp.strategy import FedAvg
@@ -72,7 +71,7 @@ def by_flower() -> None:
     def main(grid: flower.Grid, context: flower.Context) -> None:
         world: Any = prepared()
         initial = ArrayRecord(world.method.model(world.federation, generator(0)).state_dict())
-        FedAvg(fraction_train=1.0, fraction_evaluate=0.0).start(grid, initial, num_rounds=ROUNDS)
+        FedAvg(fraction_train=1.0, fraction_evaluate=0.0).start(grid, initial, num_rounds=rounds)
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
     init = {"num_cpus": WORKERS, "log_to_driver": False, "logging_level": logging.ERROR}
@@ -82,12 +81,13 @@ def by_flower() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "flower":
+    way, rounds = sys.argv[1], int(sys.argv[2])
+    if way == "flower":
         from _whole_run import by_flower as run  # processes of Ray find its functions by this module's name
 
-        run()
+        run(rounds)
     else:
-        dataset, config, cell = loaded({"ours": "flower"}.get(sys.argv[1], "local"))
+        dataset, config, cell = loaded(rounds, {"ours": "flower"}.get(way, "local"))
         with TemporaryDirectory() as folder:
             trained, _ = train(config, dataset, cell, Path(folder), ProgressLog(True), WORKERS)
         assert trained.failed is None, trained.failed

@@ -31,13 +31,15 @@ def test_a_thousand_clients(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @with_extra("flower", "flwr")
-def test_whole_runs_against_flower(capsys: pytest.CaptureFixture[str]) -> None:
-    """Ten clients, three rounds: the local engine, the same over Flower, and Flower's own FedAvg, one after the other."""
-    runs = [[float(printed("_whole_run.py", way)) for way in ("local", "ours", "flower")] for _ in range(REPEATS)]
+@pytest.mark.parametrize("rounds", ["3", "20"])
+def test_whole_runs_against_flower(rounds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ten clients: the local engine, the same over Flower, and Flower's own FedAvg, one after the other."""
+    ways = ("local", "ours", "flower")
+    runs = [[float(printed("_whole_run.py", way, rounds)) for way in ways] for _ in range(REPEATS)]
     faster = median(flower / local for local, _, flower in runs)
     slower = median(ours / flower for _, ours, flower in runs)
     seconds = ["  ".join(f"{s:.1f}" for s in run) for run in runs]
     with capsys.disabled():
-        print(f"\nseconds of local, ours over Flower, Flower's own FedAvg: {'; '.join(seconds)}")
+        print(f"\n{rounds} rounds, seconds of local, ours over Flower, Flower's own FedAvg: {'; '.join(seconds)}")
         print(f"Flower's own / local: {faster:.2f} (goal: at least 3)")
         print(f"ours over Flower / Flower's own: {slower:.2f} (goal: at most 1.1)")
