@@ -1,6 +1,7 @@
-"""Membership among a client's held-out images, by a Gaussian likelihood ratio on its evaluations of the models of all rounds.
+"""Membership among a client's held-out images, from its evaluations of the models of all rounds.
 
-Each evaluation is a mean over the held-out images: T of them are T equations about which images these are.
+Each evaluation is a mean over the m held-out images: T of them are T equations about which images these are. The images that
+solve them exactly are sought; where none are found, as behind noise, a Gaussian likelihood ratio ranks candidates.
 """
 
 from collections.abc import Sequence
@@ -17,16 +18,24 @@ from fdgpriv.federation.held_out import held_out_for
 from fdgpriv.simulation.validation import METRIC_OF_EACH, EvaluationSimulator
 from fdgpriv.tasks.membership import HeldOutMembers
 
+from ._subset_sum import subset_of_mean
+
 _SHRINKAGE = 1e-3  # of the mean variance, added to every variance
+_LIKELY = 0.02  # probability of a label, by the last model, below which the search leaves it out
+_MOST_LABELLED = 1200  # candidates with labels that the search tries, the most likely
+_TOLERANCE = 1e-4  # standard deviations, up to which an exact mean differs from the evaluation by rounding
 
 
 @dataclass(frozen=True)
 class EvaluationMembership(Attack):
-    """The likelihood of the evaluations with the candidate among the m held-out images, over that without.
+    """The m held-out images whose mean losses are the evaluations, above all others; else the likelihood of the evaluations
+    with the candidate among the held-out images, over that without.
 
-    Each candidate is evaluated under the model of every round, with every label, as likely as the last model says. The
-    candidates are the reference population, whose covariance over rounds tells a member from an image that resembles
-    members. m follows from the public share of images that clients hold out.
+    Losses of T models name m images among hundreds, since their means are exact (`_subset_sum.py`). Accuracies, which many
+    sets of images share, and evaluations that a defense alters are read by the ratio alone. Each candidate is evaluated
+    under the model of every round, with every label, as likely as the last model says. The candidates are the reference
+    population, whose covariance over rounds tells a member from an image that resembles members. m follows from the public
+    share of images that clients hold out.
     """
 
     reads = (ModelEvaluation,)
@@ -45,7 +54,12 @@ class EvaluationMembership(Attack):
             of_each, likely = adversary.cache.get(key, compute)
             count = held_out_for(observation.n_images, simulator.federation.held_out)
             assert isinstance(observation.artifact, ValidationHistory)
-            predictions.append(log_ratios(of_each, likely, observation.artifact.values, count))
+            values, is_exact = observation.artifact.values, simulator.metric == "loss" and count > 1
+            ratios = log_ratios(of_each, likely, values, count)
+            solution = solved(of_each, likely, values, count) if is_exact else None
+            if solution is not None:
+                ratios[solution] += ratios.max() - ratios.min() + 1
+            predictions.append(ratios)
         return predictions
 
 
@@ -57,6 +71,24 @@ def evaluations(simulator: EvaluationSimulator, images: Tensor) -> tuple[Tensor,
         for label in range(outputs[-1].shape[1])
     ]
     return torch.stack(by_label, dim=1), outputs[-1].softmax(1)
+
+
+def solved(of_each: Tensor, likely: Tensor, means: Tensor, count: int) -> Tensor | None:
+    """The `count` of N images whose evaluations have these means (T,); None where they are not found.
+
+    Args:
+        of_each: (N, K, T), by image and label.
+        likely: (N, K) of the labels.
+        means: (T,), exact but for rounding.
+        count: m.
+    """
+    most = likely.flatten().topk(min(_MOST_LABELLED, likely.numel()))
+    labelled = most.indices[most.values > _LIKELY]
+    if len(labelled) < count:
+        return None
+    vectors, weights = of_each.flatten(0, 1)[labelled].double(), likely.flatten()[labelled].double()
+    subset = subset_of_mean(vectors, means.double(), weights, count, _TOLERANCE)
+    return None if subset is None else labelled[subset.members] // likely.shape[1]
 
 
 def log_ratios(of_each: Tensor, likely: Tensor, means: Tensor, count: int) -> Tensor:

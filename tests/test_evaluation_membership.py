@@ -40,6 +40,20 @@ def test_the_ratio_is_that_of_two_normals(rng: torch.Generator, monkeypatch: pyt
         assert float(ratio) == pytest.approx(float(wanted.log()), abs=1e-4)
 
 
+def test_exact_losses_name_the_images_and_noisy_ones_do_not(rng: torch.Generator) -> None:
+    """With the right label or another one, of hundreds of candidates; an unlikely label is not tried."""
+    of_each = torch.rand(200, 4, 12, generator=rng).double()
+    likely, members = torch.full((200, 4), 0.1), torch.tensor([5, 40, 180])
+    labels = torch.randint(4, (200,), generator=rng)
+    likely[torch.arange(200), labels] = 0.7
+    given = torch.tensor([int(labels[5]), (int(labels[40]) + 1) % 4, int(labels[180])])
+    means = of_each[members, given].mean(0)
+    assert sorted(module.solved(of_each, likely, means.float(), 3).tolist()) == members.tolist()
+    assert module.solved(of_each, likely, means + 0.01 * torch.randn(12, generator=rng), 3) is None
+    likely[40, given[1]] = 0.01
+    assert module.solved(of_each, likely, means, 3) is None
+
+
 @pytest.mark.slow
 def test_members_are_what_the_client_holds_out(trained: Fitted) -> None:
     evaluator = trained.evaluator()
@@ -57,7 +71,7 @@ def test_members_are_what_the_client_holds_out(trained: Fitted) -> None:
 @pytest.mark.slow
 def test_held_out_images_are_told_from_others(trained: Fitted) -> None:
     scores = evaluated(trained, "evaluation_membership", "model_evaluation", (None,))[None]
-    assert mean(scores) > 0.75
+    assert mean(scores) > 0.95
     for control in ("noise", "other_client"):
         assert mean(scores, control) < 0.65
 
