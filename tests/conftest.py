@@ -6,7 +6,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
@@ -122,10 +122,10 @@ class Fitted:
     defense: Defense
     transcript: Transcript
 
-    @cached_property
+    @property
     def shared(self) -> Evaluator:
         """One evaluator for many tests, which lays out and simulates once: change nothing of it."""
-        return self.evaluator()
+        return shared_evaluator(self)
 
     def evaluator(self, population: Population | None = None) -> Evaluator:
         """A fresh evaluator, of this population or of an equal one; as in a quick audit, with one artifact of each control."""
@@ -136,6 +136,13 @@ class Fitted:
     def default_evaluator(self) -> Evaluator:
         """One with as many trials and controls as an audit lays out by default."""
         return replace(self.evaluator(), per_client=ARTIFACTS_PER_CLIENT, alternatives=ALTERNATIVES)
+
+
+@lru_cache(maxsize=4)
+def shared_evaluator(fitted: Fitted, per_client: tuple[tuple[int, int], ...] | None = None) -> Evaluator:
+    """One evaluator for many tests that ask for as many artifacts of each client by size: change nothing of it."""
+    evaluator = fitted.evaluator()
+    return evaluator if per_client is None else replace(evaluator, per_client=dict(per_client))
 
 
 @cache

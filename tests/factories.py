@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from conftest import Fitted, fit
+from conftest import Fitted, fit, shared_evaluator
 from numpy.typing import NDArray
 from scipy import special
 from torch import Tensor, nn
@@ -245,7 +245,7 @@ def fitted_once(dataset: Dataset, *, settings: Mapping[str, str] | None = None, 
 def holding(fitted: Fitted, name: str, kind: str) -> ClientImages:
     """A client's images with what it was sent before it made an artifact of this kind."""
     data = fitted.population.data(name)
-    return ClientImages(data.images, data.labels, fitted.evaluator().series(kind).received_model[name])
+    return ClientImages(data.images, data.labels, fitted.shared.series(kind).received_model[name])
 
 
 def in_one_row_and_back(target: ArtifactSeries[Any], atol: float = 1e-5, rtol: float = 1e-5) -> None:
@@ -283,8 +283,9 @@ def evaluated(
 
     Where each takes long, `few` is how many targets of each adversary are asked about.
     """
-    evaluator = evaluator.evaluator() if isinstance(evaluator, Fitted) else evaluator
-    if per_client is not None:
+    if isinstance(evaluator, Fitted):
+        evaluator = shared_evaluator(evaluator, per_client and tuple(per_client.items()))
+    elif per_client is not None:
         evaluator.per_client = dict(per_client)
     reader = Attack.parse(attack) if isinstance(attack, str) else attack
     target = evaluator.series(kind)

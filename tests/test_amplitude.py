@@ -84,6 +84,7 @@ def test_a_drawn_image_is_nearer_than_any_control(spectra: Fitted) -> None:
     assert aligned["attack"] >= drawn["attack"] - 1e-3
 
 
+@pytest.mark.slow
 def test_amplitudes_that_are_cut_are_made_as_long_as_before(spectra: Fitted) -> None:
     found = evaluated(under(spectra, "clip:clip=0.2"), "amplitude").headline
     assert np.mean(found["attack"]) > max(
@@ -91,6 +92,7 @@ def test_amplitudes_that_are_cut_are_made_as_long_as_before(spectra: Fitted) -> 
     )
 
 
+@pytest.mark.slow
 def test_from_noise_another_image_of_the_amplitudes_is_drawn(spectra: Fitted) -> None:
     """There are half as many amplitudes as pixels: who holds no image like it draws another with its spectrum."""
     scores = evaluated(spectra, "amplitude:start=noise,steps=30,restarts=1")

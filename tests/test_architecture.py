@@ -3,6 +3,7 @@
 import ast
 import re
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -33,10 +34,15 @@ def module(path: Path) -> str:
     return ".".join(parts if parts[0] == "fdgpriv" else ["fdgpriv", *parts])
 
 
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports(path: Path, known: set[str]) -> set[str]:
     """The project's modules that this file imports, in functions and for types only included."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.ImportFrom):
             base = module(path).split(".")
             base = base[: len(base) - node.level + (path.name == "__init__.py")] if node.level else []
@@ -62,10 +68,10 @@ def test_no_core_file_names_a_part() -> None:
         where = path.relative_to(ROOT).as_posix()
         if not where.startswith("fdgpriv/") or where.startswith(MAY_NAME_PARTS):
             continue
-        tree = ast.parse(path.read_text())
-        scopes = [n for n in ast.walk(tree) if isinstance(n, ast.Module | ast.ClassDef | ast.FunctionDef) and n.body]
+        nodes = list(ast.walk(tree(path)))
+        scopes = [n for n in nodes if isinstance(n, ast.Module | ast.ClassDef | ast.FunctionDef) and n.body]
         prose = {id(n.body[0].value) for n in scopes if isinstance(n.body[0], ast.Expr)}
-        for node in ast.walk(tree):
+        for node in nodes:
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
                 named[where] += [part for part in PARTS if re.search(rf"(?<![\w-]){part}(?!\w)", node.value)]
             elif isinstance(node, ast.Name) and node.id in classes:

@@ -312,7 +312,7 @@ def with_stand_ins(trial: Trial) -> Trial:
 
 def tried(fitted: Fitted, attack: Attack) -> Tried:
     # an attack on every layer has its positive control at the last
-    layer = fitted.evaluator().layers()[-1] if "layer" in attack.ablations else None
+    layer = fitted.shared.layers()[-1] if "layer" in attack.ablations else None
     control = attack.group_sizes or GROUP_SIZES if attack.task.hides_size else sizes(attack)[:1]
     adversaries = adversaries_of(fitted, attack, attack.threats[0], control, layer=layer)
     adversaries = [
@@ -331,19 +331,17 @@ def tried(fitted: Fitted, attack: Attack) -> Tried:
     )
 
 
-@pytest.fixture(scope="module")
-def all_tried(fitted: Fitted, little: Fitted) -> dict[str, Tried]:
-    """Every attack; of reconstructions and of labels a short training, and of sizes where they are more than a batch."""
-    short = {name: Attack.named(name).configured(Attack.named(name).presets.get("quick", {})) for name in READERS}
-    short["gan"] = Attack.named("gan").configured({"steps": 10})
-    where = {name: little if attack.task.hides_size else fitted for name, attack in short.items()}
-    return {name: tried(where[name], attack) for name, attack in short.items() if readable(fitted.evaluator(), attack)}
+@pytest.mark.parametrize("name", mostly_slow(READERS, ("class_probe", "identification")))
+def test_a_single_image_s_style_is_read(fitted: Fitted, little: Fitted, name: str) -> None:
+    """Positive control: it beats every control, as a verdict asks, and guessing where that is one number; negative: not.
 
-
-@EACH_ATTACK
-def test_a_single_image_s_style_is_read(all_tried: dict[str, Tried], name: str) -> None:
-    """Positive control: it beats every control, as a verdict asks, and guessing where that is one number; negative: not."""
-    found = all_tried.get(name) or pytest.skip("StableFDG shares nothing that it reads")
+    Of reconstructions and of labels after a short training, and of sizes where they are more than a batch.
+    """
+    part = Attack.named(name)
+    attack = part.configured({"steps": 10} if name == "gan" else part.presets.get("quick", {}))
+    if readable(fitted.shared, attack) is None:
+        pytest.skip("StableFDG shares nothing that it reads")
+    found = tried(little if attack.task.hides_size else fitted, attack)
     assert found.p(found.on_noise) > LEVEL
     assert found.above(found.on_noise) <= 0
     if found.on_others is None:
@@ -359,6 +357,7 @@ def test_a_single_image_s_style_is_read(all_tried: dict[str, Tried], name: str) 
     assert found.chance is None or found.above(found.truly) > 0.5 * found.chance
 
 
+@pytest.mark.slow
 def test_a_client_s_style_identifies_few_images(fitted: Fitted) -> None:
     """The leak dies with the number of images behind the artifact."""
     adversaries = fitted.shared.style_adversaries(threat("server"), (1, None))
@@ -378,7 +377,7 @@ def test_the_gan_draws_digits_that_no_control_draws(digits: Dataset) -> None:
     assert np.mean(scores.headline["attack"]) > np.mean(scores.headline["mean_image"]) + 1
 
 
-@pytest.mark.parametrize("steps", [3, 12])
+@pytest.mark.parametrize("steps", [3, pytest.param(12, marks=pytest.mark.slow)])
 def test_a_diverged_gan_draws_its_regression(fitted: Fitted, steps: int) -> None:
     """Steps so large that it diverges: on artifacts left out no correction does best."""
     (trials, *_) = fitted.shared.style_adversaries(threat("insider"), (1,), Images())
@@ -445,24 +444,25 @@ def test_label_histogram_is_scored_by_l1_within_bounds(little: Fitted, rng: torc
         float(attack.task.score(predictions, [truth(histogram=torch.eye(10)[3])] * 500).max())
         <= attack.task.bounds[1] + 1e-9
     )
-    (adversary_trials, *_) = few(little.evaluator().style_adversaries(threat("server"), (1, None)), 10)
+    (adversary_trials, *_) = few(little.shared.style_adversaries(threat("server"), (1, None)), 10)
     for _, prediction in read(quick("label_histogram"), [adversary_trials]):  # its predictions are distributions
         assert float(prediction.sum()) == pytest.approx(1, abs=1e-4)
         assert float(prediction.min()) >= 0
 
 
 def adversaries(little: Fitted, role: str) -> list[Adversary]:
-    return [adversary_trials.adversary for adversary_trials in little.evaluator().style_adversaries(threat(role), (1,))]
+    return [adversary_trials.adversary for adversary_trials in little.shared.style_adversaries(threat(role), (1,))]
 
 
 def test_a_domain_is_inferred_among_the_sources(little: Fitted) -> None:
     (adversary,) = adversaries(little, "server")
     attack = quick("domain_inference")
-    asked_of = observation(little.evaluator().template)
+    asked_of = observation(little.shared.template)
     predictions, _ = inferred(attack, adversary, [asked_of], generator(0))
     assert predictions[0].shape == (len(adversary.sources),)
 
 
+@pytest.mark.slow
 def test_clustered_styles_are_simulated_by_domain(digits: Dataset) -> None:
     """What PARDON clusters images by is as wide as a domain has images, and domains differ in size."""
     domains = tuple(domain.take(torch.arange(60 + 4 * i)) for i, domain in enumerate(digits.domains))

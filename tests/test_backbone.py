@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
-from conftest import pretrained
+from conftest import mostly_slow, pretrained
 from PIL import Image
 from torch import Tensor, nn
 
@@ -46,7 +46,7 @@ def no_torch_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "torch_home"
 
 
-@pytest.mark.parametrize("small_input", [False, True])
+@pytest.mark.parametrize("small_input", mostly_slow([False, True], [False]))
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pretrained if name == LITE else ()) for name in BACKBONES])
 def test_every_stage_tells_its_channels(name: str, small_input: bool) -> None:
     network = build(name, small_input=small_input).eval()
@@ -82,9 +82,9 @@ def torchvision_map(network: Any, name: str, images: Tensor) -> Tensor:
         ("resnet18", "folder"),
         ("resnet18", "file"),
         ("resnet18", "torch home"),
-        ("resnet50", "folder"),
+        pytest.param("resnet50", "folder", marks=pytest.mark.slow),
         pytest.param("alexnet", "folder", marks=pytest.mark.slow),
-        ("densenet121", "folder"),
+        pytest.param("densenet121", "folder", marks=pytest.mark.slow),
     ],
 )
 def test_with_weights_it_is_torchvisions(name: str, place: str, tmp_path: Path, no_torch_home: Path) -> None:

@@ -19,7 +19,7 @@ from fdgpriv.results.run import Run
 Counts = Mapping[str, Mapping[str, int]]  # images by domain and class
 pytestmark = pytest.mark.filterwarnings("ignore:attention over a 2 x 2 map")
 METHODS = tuple(name for name in Method.names() if Method.named(name).federated)
-QUICKLY = ("stablefdg", "lsi")  # the others only among the slow tests
+QUICKLY = ("stablefdg",)  # the others only among the slow tests
 STYLED = ("stablefdg", "ccst", "pardon")  # of which there is something to attack
 SHORT = {
     "ccst": ["augmentation=2"],

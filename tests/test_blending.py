@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from conftest import Evaluator
+from conftest import Evaluator, mostly_slow
 from factories import SURE
 from scipy import stats
 
@@ -102,7 +102,7 @@ def test_priors_are_weighed_as_predictions(evaluator: Evaluator) -> None:
     assert prior_prediction > np.mean(scores.headline["noise"]) + 1
 
 
-@pytest.mark.parametrize("role", ["server", "client", "third_party"])
+@pytest.mark.parametrize("role", mostly_slow(["server", "client", "third_party"], ["server"]))
 @pytest.mark.parametrize("task", [Images(), DomainLabel(), LabelShares(), SizeOfClient()], ids=lambda task: task.name())
 def test_noise_is_no_worse_than_the_prior(evaluator: Evaluator, task: Task, role: str) -> None:
     adversaries = asked(evaluator, role, task, (None,) if task.hides_size else (1, None))

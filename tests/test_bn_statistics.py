@@ -40,7 +40,7 @@ def renewed(digits: Dataset) -> Fitted:
 
 
 def target_of(fitted: Fitted) -> tuple[ArtifactSeries[StatisticsSimulator], StatisticsSimulator]:
-    target = fitted.evaluator().series(KIND)
+    target = fitted.shared.series(KIND)
     assert isinstance(target.simulator, StatisticsSimulator)
     return target, target.simulator  # type: ignore[return-value]
 
@@ -139,6 +139,7 @@ def test_the_domain_is_read_from_them(renewed: Fitted) -> None:
     assert max(mean(scores[None], name) for name in ("noise", "mean_image", "random_style", "other_domain")) < 0.6
 
 
+@pytest.mark.slow
 def test_the_label_of_one_image_is_read_from_them(renewed: Fitted) -> None:
     scores = evaluated(renewed, "label_histogram", (1,), expensive_simulations=50)
     controls = ("noise", "uniform", "public_shares", "half_uniform", "random_style", "other_client")
@@ -205,6 +206,7 @@ def test_statistics_of_single_images_are_a_client_s(renewed: Fitted) -> None:
     torch.testing.assert_close(found.mean(0)[: len(means)], means, atol=1e-3, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_few_images_are_known_as_members(renewed: Fitted) -> None:
     scores = evaluated(renewed.default_evaluator(), "statistics_membership", (1, 5))
     assert mean(scores[1]) == 1
@@ -213,6 +215,7 @@ def test_few_images_are_known_as_members(renewed: Fitted) -> None:
         assert abs(mean(scores[size], name) - 0.5) < 0.15
 
 
+@pytest.mark.slow
 def test_members_are_known_by_all_layers_and_rounds(renewed: Fitted, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer where only the first layer or the last round is read, or statistics are taken for independent."""
 
@@ -263,6 +266,7 @@ def test_the_ratio_is_that_of_two_gaussians(rng: torch.Generator) -> None:
     assert test.log_ratio(view, n).numpy() == pytest.approx(expected, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_clients_are_known_again(renewed: Fitted) -> None:
     scores = evaluated(renewed, "linkage", (None,))
     assert mean(scores[None]) > 0.6 > mean(scores[None], "other_client") + 0.2

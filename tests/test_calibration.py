@@ -164,6 +164,7 @@ def test_simulated_clients_are_made_once(fitted: Fitted) -> None:
     assert len(set(map(id, first.values()))) == len(first)
 
 
+@pytest.mark.slow
 def test_other_looks_are_made_once(fitted: Fitted) -> None:
     """As many as are asked for, of so many images each, the same for every attack; nothing for who has the domains."""
     evaluator = fitted.evaluator()

@@ -60,6 +60,7 @@ def test_stored_scores_give_the_areas_again(fitted: Fitted, stored: tuple[Attack
     assert np.mean(whole.details["auc_other_clients"]["attack"]) != np.mean(whole.details["auc_held_out"]["attack"])
 
 
+@pytest.mark.slow
 def test_a_damaged_archive_is_one_line(fitted: Fitted, stored: tuple[AttackScores, Path], tmp_path: Path) -> None:
     first, out = stored
     shutil.copytree(out, tmp_path, dirs_exist_ok=True)

@@ -131,11 +131,16 @@ def scored(evaluator: Evaluator, sizes: tuple[int | None, ...]) -> dict[int | No
     return dict(evaluate_trials(attack, asked, (), generator(2))[0])
 
 
-def test_a_model_reveals_the_average_look(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_reveals_the_average_look(evaluator: Evaluator) -> None:
     whole = scored(evaluator, (None,))[None]
     assert mean(whole, "attack") < 0.95 * mean(whole, "domain_mean")
     for name in ("other_client", "other_domain", "random_style"):
         assert mean(whole, name) > mean(whole, "attack")
+
+
+@pytest.mark.slow
+def test_shares_and_statistics_both_matter(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = scored(evaluator, (None,))[None]
     blind = ClassMeans.of_labels
     monkeypatch.setattr(ClassMeans, "of_labels", lambda self, shares: blind(self, self.shares))
     without_labels = scored(evaluator, (None,))[None]

@@ -369,8 +369,7 @@ def test_a_taken_out_folder_is_left_alone_and_resume_wants_one(
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_method_that_shares_no_style_is_not_applicable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Beside one that does; alone it is refused."""
+def test_a_method_that_shares_no_style_is_refused_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [*instead(SHORT, ["--clients", "3"]), "--attack", "identification:simulations=12", "--threat", "server"]
     assert main([*words, "--method", "fedavg", "--out", str(tmp_path / "out")]) == 2
     told = one_line(capsys)
@@ -381,6 +380,12 @@ def test_a_method_that_shares_no_style_is_not_applicable(tmp_path: Path, capsys:
     assert ", which fedavg does not share" in told
     assert "want attacks that read these: class_mean_regression, " in told
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_beside_one_that_does_it_has_a_row_without_scores(tmp_path: Path) -> None:
+    words = [*instead(SHORT, ["--clients", "3"]), "--attack", "identification:simulations=12", "--threat", "server"]
     assert main([*words, "--method", "fedavg", "stablefdg", "--out", str(tmp_path / "out")]) == 0
     run, _ = results(tmp_path / "out").runs
     row = run.attacks[0]
@@ -388,6 +393,7 @@ def test_a_method_that_shares_no_style_is_not_applicable(tmp_path: Path, capsys:
     assert "fedavg shares no style statistics" in (row.reason or "")
 
 
+@pytest.mark.slow
 def test_without_attacks_it_trains_every_target_and_seed(
     digits: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

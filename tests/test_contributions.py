@@ -106,6 +106,7 @@ def area_of(evaluator: Evaluator, name: str = "attack", size: int | None = None,
     return float(auc(found, [one.truth for one in ones]).mean())
 
 
+@pytest.mark.slow
 def test_members_are_found_by_all_rounds(thrice: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
     """And fewer of them where a round, the other clients or the BatchNorm statistics are not used; none by a control."""
     full = area_of(thrice)

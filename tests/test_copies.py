@@ -43,6 +43,7 @@ def test_jpeg_loses_more_at_a_lower_quality(tiny: Dataset) -> None:
     assert errors == sorted(errors)
 
 
+@pytest.mark.slow
 def test_identification_tells_how_well_copies_do(fitted: Fitted) -> None:
     evaluator = fitted.evaluator()
     evaluator.per_client = {1: 2}

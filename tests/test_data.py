@@ -233,9 +233,12 @@ LAID_OUT = [  # dataset, folders of the domains, classes, default target, folder
     ("vlcs", ("Caltech101", "LabelMe", "VOC2007", "SUN09"), 5, "sun", "VLCS", ()),
     ("vlcs", ("CALTECH", "LABELME", "PASCAL", "SUN"), 5, "sun", "VLCS", ("train", "crossval", "test")),
     ("digits_dg", ("mnist", "mnist_m", "svhn", "syn"), 10, "syn", "digits_dg", ("train", "val")),
-    ("domainnet", ("clipart", "infograph", "painting", "quickdraw", "real", "sketch"), 345, "sketch", "domainnet", ()),
+    pytest.param(
+        "domainnet", ("clipart", "infograph", "painting", "quickdraw", "real", "sketch"), 345, "sketch", "domainnet", (),
+        marks=pytest.mark.slow,
+    ),
     ("vlcs", ("CALTECH", "LABELME", "PASCAL", "SUN"), 5, "sun", "vlcs", ("Crossval", "Test", "TRAIN")),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "places", "classes", "target", "unpacked", "splits"), LAID_OUT)

@@ -25,7 +25,7 @@ SETTINGS = {
     "hidden": "8",
     "embedding": "autoencoder",
     "embedding_dim": "6",
-    "autoencoder_epochs": "4",
+    "autoencoder_epochs": "1",
     "autoencoder_images": "20",
 }
 

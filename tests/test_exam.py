@@ -21,7 +21,7 @@ from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation.candidates import CANDIDATES, LINE_UPS
 from fdgpriv.evaluation.scoring import evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials, ScoredObservation, Trial
-from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT, SCORED
+from fdgpriv.evaluation.trial_layout import SCORED
 from fdgpriv.evaluation.units import attacked_clients, candidate_pool
 from fdgpriv.federation.reserve import FEW
 from fdgpriv.simulation.ground_truth import GroundTruth
@@ -43,7 +43,7 @@ EACH_ROLE = pytest.mark.parametrize("role", THREATS)
 
 @pytest.fixture(scope="module")
 def evaluator(fitted: Fitted) -> Evaluator:
-    return fitted.default_evaluator()
+    return dataclasses.replace(fitted.evaluator(), per_client={1: 3, 2: 2}, alternatives=2)
 
 
 @pytest.fixture(scope="module")
@@ -216,20 +216,17 @@ COMPARED = ("attack", "random_style", "other_client", "other_domain")
 
 
 @EACH_ROLE
-def test_every_target_has_the_controls(by_role: ByRole, role: str) -> None:
+def test_every_target_has_the_controls(by_role: ByRole, evaluator: Evaluator, role: str) -> None:
     for trial in trials(by_role[role]):
         asks = {name: len(asked) for name, asked in trial.by_role.items()}
         assert asks["attack"] == 1
-        assert asks["random_style"] == ALTERNATIVES
-        assert 1 <= asks["other_client"] <= ALTERNATIVES
-        assert 1 <= asks["other_domain"] <= ALTERNATIVES
-        assert 1 <= asks["autoencoder"] <= ALTERNATIVES
-        assert 1 <= len(trial.given["nearest_own"]) <= ALTERNATIVES
+        assert asks["random_style"] == evaluator.alternatives
+        several = (asks["other_client"], asks["other_domain"], asks["autoencoder"], len(trial.given["nearest_own"]))
+        assert 1 <= min(several) <= max(several) <= evaluator.alternatives
 
 
-def test_one_artifact_for_each_control_if_asked(evaluator: Evaluator) -> None:
-    few = dataclasses.replace(evaluator, alternatives=1)
-    for trial in trials(few.style_adversaries(threat("server"), (1, None), Images())):
+def test_one_artifact_for_each_control_if_asked(fitted: Fitted) -> None:
+    for trial in trials(fitted.shared.style_adversaries(threat("server"), (1, None), Images())):
         assert {len(one) for ones in (trial.by_role, trial.given) for one in ones.values()} == {1}
 
 
@@ -373,15 +370,15 @@ def test_every_artifact_is_a_unit_of_its_own(by_role: ByRole, evaluator: Evaluat
         assert (trial.unit == trial.client) == (trial.size is None)
     for size in (1, 2):
         for client in evaluator.population.clients:
-            assert sum(trial.client == client for trial in trials(by_role[role], size)) == ARTIFACTS_PER_CLIENT[size]
+            assert sum(trial.client == client for trial in trials(by_role[role], size)) == evaluator.per_client[size]
         if role != "client":  # whom several adversaries are
             images = [key(image) for trial in trials(by_role[role], size) for image in trial.truth.images]
             assert len(set(images)) == len(images)
 
 
-def test_the_same_seed_lays_out_the_same_trials(fitted: Fitted, by_role: ByRole) -> None:
-    again = fitted.default_evaluator().style_adversaries(threat("client"), (1, 2, None), Images())
-    for one, other in zip(by_role["client"], again, strict=True):
+def test_the_same_seed_lays_out_the_same_trials(fitted: Fitted) -> None:
+    first, again = (fitted.evaluator().style_adversaries(threat("client"), (1, None), Images()) for _ in range(2))
+    for one, other in zip(first, again, strict=True):
         assert [trial.unit for trial in one.trials] == [trial.unit for trial in other.trials]
         for a, b in zip(one.trials, other.trials, strict=True):
             assert list(a.by_role) == list(b.by_role)
@@ -393,7 +390,7 @@ def test_the_same_seed_lays_out_the_same_trials(fitted: Fitted, by_role: ByRole)
 
 
 def test_another_layer_has_its_own_channels(fitted: Fitted) -> None:
-    evaluator = fitted.evaluator()
+    evaluator = fitted.shared
     assert evaluator.template.at in evaluator.layers()
     for layer in evaluator.layers()[::2]:
         (adversary_trials,) = evaluator.style_adversaries(threat("server"), (1,), layer=layer)
@@ -435,11 +432,11 @@ def test_a_malicious_client_sees_no_shadows(
     tiny: Dataset,
 ) -> None:
     """Nobody sends it a shadow's."""
-    found = fit(tiny, clients=3, settings={"rounds": "3"})
+    found = fit(tiny, clients=3, settings={"rounds": "2"})
     adversaries = found.evaluator().style_adversaries(threat("client"), (None,))
     assert {trial.client for trial in trials(adversaries)} == set(found.population.clients)
     assert found.evaluator().shares_styles
-    assert found.evaluator().template.round == 2
+    assert found.evaluator().template.round == 1
     assert not fitted_once(tiny, clients=3, method="fedavg").evaluator().shares_styles
 
 

@@ -16,7 +16,13 @@ def _bias(layer: nn.Module) -> Tensor:
     return layer.bias
 
 
-@pytest.mark.parametrize(("size", "parameters"), [(256, 64_330_811), (128, 64_261_033), (64, 63_981_191)])
+@pytest.mark.parametrize(
+    ("size", "parameters"),
+    [
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((256, 64_330_811), (128, 64_261_033))),
+        (64, 63_981_191),
+    ],
+)
 def test_it_has_the_published_number_of_parameters(rng: torch.Generator, size: int, parameters: int) -> None:
     assert sum(p.numel() for p in Generator(1024, size, rng=rng).parameters()) == parameters
 

@@ -123,6 +123,7 @@ def test_dpsgd_is_refused_in_one_line() -> None:
         defended(small("gperxan"), "dpsgd")
 
 
+@pytest.mark.slow
 def test_clients_are_linked_by_the_layers_that_they_keep(tiny: Dataset) -> None:
     """The control, an artifact of public images, starts from another client's layers: its own would tell who it is."""
     trained = fitted_once(tiny, clients=6, method="gperxan", settings={"rounds": "3"}, keep="all")

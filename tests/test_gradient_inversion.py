@@ -109,6 +109,7 @@ def finding_of(evaluator: Evaluator, part: Attack, adversaries: list[AdversaryTr
     return judge({"run/one": one}, 0).findings["run/one"], scores
 
 
+@pytest.mark.slow
 def test_one_image_of_one_step_is_recovered_with_its_label(evaluator: Evaluator) -> None:
     """The positive control."""
     found, scores = finding_of(evaluator, attack(steps=60), adversaries_of(evaluator))

@@ -63,6 +63,7 @@ def test_only_the_server_sees_a_head(inverted: Fitted) -> None:
     only_the_server_sees(inverted.evaluator().series(ClassifierHead.kind), "has_updates")
 
 
+@pytest.mark.slow
 def test_the_label_of_one_image_is_read_from_its_head(inverted: Fitted) -> None:
     spec = "label_histogram:expensive_simulations=40"
     scores = evaluated(inverted, spec, ClassifierHead.kind, (1,), per_client={1: 2}, seed=0)[1]

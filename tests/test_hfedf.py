@@ -685,7 +685,7 @@ def test_the_counterpart_s_model_is_another_s(tiny: Dataset) -> None:
     assert all(target.receiver[name] != name for name in target.clients)
 
 
-@pytest.mark.parametrize(("participants", "rounds"), [("none", [1, 2]), ("2", [2])])
+@pytest.mark.parametrize(("participants", "rounds"), [pytest.param("none", [1, 2], marks=pytest.mark.slow), ("2", [2])])
 def test_rounds_of_some_clients_are_not_evaluated(
     tiny: Dataset, tmp_path: Path, participants: str, rounds: list[int]
 ) -> None:

@@ -52,7 +52,7 @@ def weighed(digits: Dataset) -> Fitted:
 
 
 def target_of(fitted: Fitted) -> tuple[ArtifactSeries[Any], ImportanceSimulator]:
-    target = fitted.evaluator().series(KIND)
+    target = fitted.shared.series(KIND)
     assert isinstance(target.simulator, ImportanceSimulator)
     return target, target.simulator
 
@@ -185,6 +185,7 @@ def evaluated(
     return factories.evaluated(fitted, attack, KIND, sizes, per_client={1: 1, 5: 1})
 
 
+@pytest.mark.slow
 def test_a_single_image_is_told_from_all_others(weighed: Fitted) -> None:
     scores = evaluated(weighed.default_evaluator(), "importance_membership", (1, 5, None), public=40, draws=16)
     assert mean(scores[1]) > 0.98
@@ -207,7 +208,13 @@ def test_one_image_s_label_is_read_from_importances(weighed: Fitted) -> None:
     )
 
 
-@pytest.mark.parametrize(("name", "settings"), [("domain_inference", {"expensive_simulations": 6}), ("linkage", {})])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    mostly_slow(
+        [("domain_inference", {"expensive_simulations": 6}), ("linkage", {})],
+        [("domain_inference", {"expensive_simulations": 6})],
+    ),
+)
 def test_other_readers_of_properties_read_them(weighed: Fitted, name: str, settings: dict[str, int]) -> None:
     scores = evaluated(weighed, name, (None,), **settings)
     assert all(np.isfinite(values).all() for found in scores.values() for values in found.headline.values())

@@ -55,25 +55,22 @@ def of_single_images(
 
 
 def test_an_image_is_read_without_any_of_its_artifacts(little: Fitted, monkeypatch: pytest.MonkeyPatch) -> None:
-    adversary, inputs, groups, _ = of_single_images(little, "server", monkeypatch)
+    """And the regression is chosen by its wrong labels."""
+    adversary, inputs, groups, loss = of_single_images(little, "server", monkeypatch)
     every = adversary.practice_images[0]
     assert groups.unique().tolist() == list(range(len(every)))
     assert len(groups) > len(every)  # images are simulated several times
     for group in groups.unique():
         same = inputs[groups == group]
         torch.testing.assert_close(same, same[:1].expand_as(same))
+    predicted = torch.tensor([[0.2, 0.3, -1.0], [0.9, 0.1, 0.0], [0.0, 0.0, 0.1], [0.5, 0.4, 0.6]])
+    assert float(loss(predicted, torch.eye(3)[[1, 1, 2, 0]])) == pytest.approx(0.5)
 
 
 def test_a_practised_look_is_left_out(little: Fitted, monkeypatch: pytest.MonkeyPatch) -> None:
     adversary, _, groups, _ = of_single_images(little, "client", monkeypatch)
     assert groups.unique().tolist() == list(range(len(adversary.practice)))
     assert len(adversary.practice) == 1 + 5
-
-
-def test_regressions_are_chosen_by_wrong_labels(little: Fitted, monkeypatch: pytest.MonkeyPatch) -> None:
-    *_, loss = of_single_images(little, "server", monkeypatch)
-    predicted = torch.tensor([[0.2, 0.3, -1.0], [0.9, 0.1, 0.0], [0.0, 0.0, 0.1], [0.5, 0.4, 0.6]])
-    assert float(loss(predicted, torch.eye(3)[[1, 1, 2, 0]])) == pytest.approx(0.5)
 
 
 def test_real_numbers_become_shares() -> None:

@@ -22,9 +22,9 @@ NAME = LabelMarginal.kind
 
 @pytest.fixture(scope="module")
 def told(digits: Dataset) -> Fitted:
-    """LSI in a hurry, whose twelve clients tell what they have of each class."""
+    """LSI in a hurry, whose six clients tell what they have of each class."""
     return fitted_once(
-        shortened(digits, 64), clients=12, method="lsi", settings={**LSI_IN_HASTE, "inversion_labels": "marginal"}
+        shortened(digits, 64), clients=6, method="lsi", settings={**LSI_IN_HASTE, "inversion_labels": "marginal"}
     )
 
 

@@ -109,7 +109,7 @@ def equal(shares: Tensor) -> float:
     return float((shares - 1 / CLASSES).abs().sum(1).mean())
 
 
-@pytest.mark.parametrize("kind", ["model_state", "model_update"])
+@pytest.mark.parametrize("kind", ["model_state", pytest.param("model_update", marks=pytest.mark.slow)])
 def test_all_rounds_reveal_more_than_one(kind: str) -> None:
     linear = world(kind)
     one = linear.error(replace(linear.adversary, last_rounds=1))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import Fitted, shortened
+from conftest import Fitted, mostly_slow, shortened
 from factories import LSI_IN_HASTE, fitted_once, inferred
 from torch import nn
 
@@ -52,6 +52,7 @@ def test_class_means_against_a_loop(rng: torch.Generator) -> None:
     assert not means[3].any()
 
 
+@pytest.mark.slow
 def test_one_image_is_told_from_its_head(inverted: Fitted) -> None:
     """Its positive control beats what other heads say; heads of whole clients are no better than each other's."""
     evaluator = inverted.evaluator()
@@ -67,7 +68,7 @@ def test_one_image_is_told_from_its_head(inverted: Fitted) -> None:
     assert abs(whole["attack"] - whole["other_client"]) < 0.5
 
 
-@pytest.mark.parametrize("latents", ["weights", "inverted"])
+@pytest.mark.parametrize("latents", mostly_slow(["weights", "inverted"], ["inverted"]))
 def test_both_routes_draw_images(inverted: Fitted, latents: str) -> None:
     evaluator = inverted.evaluator()
     evaluator.per_client = {1: 1}

@@ -113,6 +113,7 @@ def test_a_perfect_attack_leads_at_every_share(ccst: Fitted) -> None:
     assert decided(found).verdict == "refuted"
 
 
+@pytest.mark.slow
 def test_the_attack_gives_every_figure_again(ccst: Fitted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fdgpriv.claims.leaked_share.SHARES", (0.1,))
     found = leaked_share(ccst.evaluator(), Attack.named("gan")())

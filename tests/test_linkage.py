@@ -179,6 +179,7 @@ def test_a_style_is_linked_to_the_first_round_s(fitted: Fitted, tmp_path: Path) 
     assert found.positive() == found.undefended
 
 
+@pytest.mark.slow
 def test_the_positive_control_is_undefended(tiny: Dataset, tmp_path: Path) -> None:
     """The defended styles of the first round would link nobody."""
     found = evaluated(
@@ -196,7 +197,7 @@ def test_a_style_that_crossed_once_has_no_link(tiny: Dataset, tmp_path: Path) ->
 
 @pytest.mark.parametrize("role", ["client", "third_party"])
 def test_only_who_saw_all_rounds_links_them(fitted: Fitted, role: str) -> None:
-    evaluator = fitted.evaluator()
+    evaluator = fitted.shared
     target = evaluator.series("style_statistics")
     one, *_ = evaluator.adversaries(target, threat(role), (None,))
     with pytest.raises(PermissionError, match="sees_all_rounds"):

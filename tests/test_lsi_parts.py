@@ -370,6 +370,7 @@ def test_translator_quality_is_a_loop_over_latents() -> None:
     assert set(alone) == {"identity_error"}
 
 
+@pytest.mark.slow
 def test_the_head_term_keeps_classes() -> None:
     """Three heads drawn apart: 16 numbers leave room for a latent that all of them put into its class.
 

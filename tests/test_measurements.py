@@ -76,6 +76,7 @@ class Oracle(nn.Module):
         return (latents - latents.mean(0)) / latents.std(0, correction=0).clamp_min(1e-9) * std + mean
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shift", "told"), [(0, True), (1, False)])
 def test_gain_of_a_perfect_and_of_a_wrong_translator(
     lsi: Fitted, monkeypatch: pytest.MonkeyPatch, shift: int, told: bool

@@ -9,6 +9,7 @@ import pytest
 import scipy.stats
 import torch
 from _confetti import CLASSES, attack_of, confetti, federation_of, method_of, sittings_of, trained
+from conftest import mostly_slow
 from factories import inferred
 from factories_core import truth
 from factories_scores import conditions
@@ -237,7 +238,12 @@ def interval(scores: TrialScores) -> tuple[float, float]:
 
 @pytest.mark.parametrize(
     ("settings", "least"),
-    [({}, 0.8), ({"statistic": "change"}, 0.8), ({"statistic": "loss"}, 0.8), ({"statistic": "rmia"}, 0.55)],
+    [
+        ({}, 0.8),
+        ({"statistic": "change"}, 0.8),
+        ({"statistic": "loss"}, 0.8),
+        pytest.param({"statistic": "rmia"}, 0.55, marks=pytest.mark.slow),
+    ],
     ids=str,
 )
 def test_what_a_client_learned_by_heart_is_found(memorised: Evaluator, settings: dict[str, Any], least: float) -> None:
@@ -256,6 +262,7 @@ def test_what_a_client_learned_by_heart_is_found(memorised: Evaluator, settings:
         assert p <= LEVEL
 
 
+@pytest.mark.slow
 def test_online_shadows_find_members(shared: Evaluator) -> None:
     """Of images that all were there in earlier rounds, or were not; for shadows that saw them or did not."""
     (adversary_trials,) = sittings_of(shared, "model_state", "server", (1,))
@@ -330,6 +337,7 @@ def test_candidates_are_asked_about_once(rng: torch.Generator) -> None:
     assert asked == [[1, 3, 5], [1, 3, 5], [2], [2, 0]]
 
 
+@pytest.mark.slow
 def test_adversaries_agree_on_the_shared_model(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -365,7 +373,10 @@ def test_adversaries_agree_on_the_shared_model(
 
 @pytest.mark.parametrize(
     ("subject", "statistic"),
-    [("model_state", "auto"), ("global_model", "auto"), ("global_model", "lira"), ("global_model", "rmia")],
+    mostly_slow(
+        [("model_state", "auto"), ("global_model", "auto"), ("global_model", "lira"), ("global_model", "rmia")],
+        [("model_state", "auto"), ("global_model", "auto")],
+    ),
 )
 def test_truth_is_sealed(shared: Evaluator, subject: str, statistic: str) -> None:
     """With every private image destroyed, and members and others exchanged, it says bit for bit the same."""

@@ -105,6 +105,7 @@ def test_order_and_index_reveal_no_member(digits: Dataset) -> None:
         assert stats.kstest(found, "uniform").pvalue > 1e-4
 
 
+@pytest.mark.slow
 def test_cheap_artifacts_have_more_single_images(fitted: Fitted) -> None:
     def singles(kind: str, task: Task) -> set[int]:
         evaluator = fitted.default_evaluator()

@@ -86,6 +86,7 @@ def test_much_freed_memory_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     library.free(last)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps it")
 def test_what_a_thread_frees_is_used_again() -> None:
     """Five tensors of 32 MB, one after the other and after fifteen others, need less than half of the new pages."""

@@ -189,7 +189,8 @@ def test_the_units_that_the_images_make_are_printed(tmp_path: Path, capsys: pyte
 
 def test_results_count_the_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    words = ["--method", "fedavg", "--preset", "quick", "--clients", "3", "--set", "rounds=1", "--out", str(out)]
+    words = ["--method", "fedavg", "--preset", "quick", "--clients", "3", "--out", str(out)]
+    words += ["--set", "rounds=1", "local_epochs=1"]
     assert main([*words, "--attack", "none"]) == 0
     written = json.loads((out / "results.json").read_text(encoding="utf-8"))
     each = {"train": 180, "held_out": 20, "public": 0, "shadow": 0, "unused": 0}

@@ -117,10 +117,10 @@ RESNET_CHANNELS = {"layer1": 64, "layer2": 128, "layer3": 256, "layer4": 512}
     ("name", "strides", "channels"),
     [
         pytest.param(LITE, LITE_STRIDES, LITE_CHANNELS, marks=pretrained),
-        pytest.param("timm:tf_efficientnet_lite0", LITE_STRIDES, LITE_CHANNELS, marks=with_timm),
+        pytest.param("timm:tf_efficientnet_lite0", LITE_STRIDES, LITE_CHANNELS, marks=[with_timm, pytest.mark.slow]),
         ("resnet18", RESNET_STRIDES, RESNET_CHANNELS),
         pytest.param("timm:resnet18", RESNET_STRIDES, RESNET_CHANNELS, marks=with_timm),
-        ("resnet50", RESNET_STRIDES, {"layer1": 256, "layer4": 2048}),
+        pytest.param("resnet50", RESNET_STRIDES, {"layer1": 256, "layer4": 2048}, marks=pytest.mark.slow),
         ("densenet121", {"stem": 4, "layer1": 8, "layer2": 16, "layer3": 32, "layer4": 32}, {"layer4": 1024}),
     ],
 )
@@ -213,6 +213,7 @@ def test_timm_s_weights_come_from_a_file(tmp_path: Path) -> None:
         build("timm:resnet10t", weights=tmp_path)
 
 
+@pytest.mark.slow
 @pretrained
 def test_a_run_says_what_it_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for i in range(24):

@@ -82,7 +82,7 @@ def test_ceilings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("z", "lower"), mostly_slow([(1.0, counting_bound), (0.5, gdp), (2.0, gdp)], [(1.0, counting_bound), (0.5, gdp)])
+    ("z", "lower"), mostly_slow([(1.0, counting_bound), (0.5, gdp), (2.0, gdp)], [(1.0, counting_bound)])
 )
 def test_bounds_keep_below_the_truth(z: float, lower: Lower, rng: np.random.Generator) -> None:
     truth = accounting.gdp_epsilon(1 / z, DELTA)

@@ -71,7 +71,7 @@ def test_every_item_has_its_result(count: int) -> None:
     assert said == ["ready"] * min(count, 3)
 
 
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_death_costs_one_item(count: int) -> None:
     found, _ = run(["a", "die", "b", "leave:3", "c"], count)
     assert found == {

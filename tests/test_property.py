@@ -35,6 +35,7 @@ def averaged(digits: Dataset) -> Fitted:
     return fit(shortened(digits, 110), clients=12, method="fedavg", settings=settings, whole_network=True)
 
 
+@pytest.mark.slow
 def test_the_domain_is_read_from_the_change(averaged: Fitted) -> None:
     attack = Attack.named("domain_inference").configured({"expensive_simulations": 12})
     assert attack.sizes(averaged.evaluator().series("model_state")) == (1, None)
@@ -50,6 +51,7 @@ def test_one_label_is_read_from_the_change(averaged: Fitted) -> None:
     assert min(mean(scores[1], name) for name in ("public_shares", "random_style", "other_client")) > 1.4
 
 
+@pytest.mark.slow
 def test_revealed_batch_statistics_predict_images(digits: Dataset) -> None:
     """Of CCST, whose client trains on several copies of its image; of one image without copies no statistics are taken."""
     evaluator = fit(shortened(digits, 150), clients=6, method="ccst").evaluator()
@@ -84,6 +86,7 @@ def test_steps_bound_the_number_of_images(epochs: int, batch: int) -> None:
     assert ccst.steps(10) == 3  # the images that it adds are counted
 
 
+@pytest.mark.slow
 def test_counters_tell_the_client_s_size_to_a_batch(averaged: Fitted) -> None:
     scores = evaluated(averaged, "client_size", ModelState.kind, (1, None), per_client={1: 1})
     assert mean(scores[1]) == 0  # a single image leaves the counters alone, which tells of it

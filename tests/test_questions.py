@@ -476,6 +476,7 @@ def leaks(truth: Array, rng: np.random.Generator) -> list[bool]:
     return [one.verdict == "leak" for one in answers(asked).values()]
 
 
+@pytest.mark.slow
 def test_at_most_16_of_200_null_reports_call_a_leak(rng: np.random.Generator) -> None:
     assert sum(any(leaks(np.zeros(10), rng)) for _ in range(REPORTS)) <= 16
 

@@ -133,7 +133,7 @@ def test_every_text_is_escaped(page: str, drawn: Path) -> None:
     assert "49" not in "".join(text for text in found.texts if "{{7*7}}" in text).replace("{{7*7}}", "")
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(name=st.text(min_size=1, max_size=30))
 def test_no_name_opens_a_tag_or_a_table_cell(tame_tags: Counter[str], name: str) -> None:
     data = benign(json.loads(results(defenses=("none",)).text()))
@@ -258,7 +258,7 @@ def wide(methods: int, seeds: int, defenses: Sequence[str] = ("none",)) -> Resul
     ("methods", "seeds", "defenses"),
     mostly_slow(
         [(1, 1, 1), (1, 3, 1), (2, 2, 1), (5, 3, 1), (1, 1, 2), (1, 3, 4), (1, 3, 8), (2, 2, 4)],
-        [(1, 1, 1), (5, 3, 1), (1, 3, 8)],
+        [(1, 1, 1), (1, 3, 4)],
     ),
 )
 def test_the_first_screen_of_a_large_report_is_short(methods: int, seeds: int, defenses: int) -> None:
@@ -370,11 +370,11 @@ def test_markdown_says_the_same_verdicts_as_the_page(tmp_path: Path) -> None:
 
 
 def test_equal_results_give_equal_reports_also_from_the_file(tmp_path: Path) -> None:
-    audit = results(tmp_path, seeds=2)
+    audit = results(tmp_path, defenses=("none",))
     audit.save(tmp_path / "results.json")
     for report in REPORTS:
         first = report().render(audit, tmp_path)
-        assert report().render(results(seeds=2), tmp_path) == first
+        assert report().render(results(defenses=("none",)), tmp_path) == first
         assert report().render(Results.load(tmp_path / "results.json"), tmp_path) == first
 
 

@@ -74,7 +74,7 @@ def p_values(held_out: bool, lead: float, runs: int) -> Iterator[tuple[float, fl
 
 @pytest.mark.parametrize(
     ("held_out", "runs"),
-    mostly_slow([(held_out, runs) for held_out in (True, False) for runs in (200, 2000)], [(True, 200)]),
+    mostly_slow([(held_out, runs) for held_out in (True, False) for runs in (200, 2000)], []),
 )
 def test_shared_non_members_raise_no_false_alarms(held_out: bool, runs: int) -> None:
     """At the level .025 in .5 to 3.5 % of runs without a leak; where clients alone are resampled, in more."""

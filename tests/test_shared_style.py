@@ -96,7 +96,13 @@ def test_one_image_is_found_in_it(held_out: Evaluator, spec: str, least: float) 
     assert abs(fmean(whole["attack"]) - fmean(whole["other_client"])) < 0.25
 
 
-@pytest.mark.parametrize(("spec", "role"), [("gan:steps=1", "client"), ("style_inversion:steps=1", "third_party")])
+@pytest.mark.parametrize(
+    ("spec", "role"),
+    [
+        pytest.param("gan:steps=1", "client", marks=pytest.mark.slow),
+        ("style_inversion:steps=1", "third_party"),
+    ],
+)
 def test_what_is_drawn_of_it_is_as_near_to_strangers(pardon: Evaluator, spec: str, role: str) -> None:
     whole = scores_of(pardon, spec, role)[None].headline
     lead = [a - b for a, b in zip(whole["attack"], whole["other_client"], strict=True)]
@@ -151,6 +157,7 @@ def test_a_simulated_median_is_that_of_clients(interpolating: Evaluator) -> None
             assert torch.allclose(made[key], torch.stack([one[key] for one in clients]).quantile(0.5, dim=0))
 
 
+@pytest.mark.slow
 def test_a_simulated_median_of_one_image_shows_it(interpolating: Evaluator) -> None:
     scores = scores_of(interpolating, "style_membership:simulations=12", "client")
     assert fmean(scores[1].headline["attack"]) > 0.9

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
+from conftest import mostly_slow
 from torch import Tensor
 
 from fdgpriv.artifacts.moments import PER_IMAGE_UNBIASED, pooled_style
@@ -59,7 +60,7 @@ def test_the_extractor_reads_digits_it_has_never_seen(domain: Domain) -> None:
     assert float((found == domain.labels).float().mean()) > 0.7
 
 
-@pytest.mark.parametrize("target", DOMAINS)
+@pytest.mark.parametrize("target", mostly_slow(list(DOMAINS), ["scan"]))
 def test_a_stylised_image_takes_the_others_style(codec: StyleCodec, target: str) -> None:
     """Encoded again, most images lie nearer to the style they were given than to the one that they came with."""
     mean, std = PER_IMAGE_UNBIASED(codec.encode(DOMAINS[target].images[64:128]))
@@ -72,7 +73,7 @@ def test_a_stylised_image_takes_the_others_style(codec: StyleCodec, target: str)
         assert float(nearer.float().mean()) > 0.7, f"{source} in the style of {target}"
 
 
-@pytest.mark.parametrize("target", DOMAINS)
+@pytest.mark.parametrize("target", mostly_slow(list(DOMAINS), ["scan"]))
 def test_a_pooled_style_draws_another_domain(codec: StyleCodec, target: str) -> None:
     given = pooled_style(codec.encode(DOMAINS[target].images))
     for source in set(DOMAINS) - {target}:

@@ -135,6 +135,7 @@ def test_styles_are_compared_within_their_cluster(rng: torch.Generator) -> None:
         assert joined.nonzero().flatten().tolist() == [0, *(1 + i for i in wanted)]
 
 
+@pytest.mark.slow
 def test_a_server_tells_halves_of_the_digits_apart(evaluator: Evaluator) -> None:
     """The positive control is the style of a client of five digits in both rounds, the negative one of the other five."""
     one = evaluator.style_adversaries(threat("server"), (None,), LabelShares())[0]

@@ -20,7 +20,7 @@ from fdgpriv.utils.seeds import generator
 LAST = ("head.weight", "head.bias")
 
 
-@pytest.fixture(scope="module", params=["stablefdg", "pardon", "hfedf"])
+@pytest.fixture(scope="module", params=["stablefdg", pytest.param("pardon", marks=pytest.mark.slow), "hfedf"])
 def trained(request: pytest.FixtureRequest, digits: Dataset) -> tuple[str, Fitted]:
     settings = {"hidden": "4"} if request.param == "hfedf" else {}
     return request.param, fit(shortened(digits, 48), clients=3, method=request.param, settings=settings)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import Fitted, shortened
+from conftest import Fitted, mostly_slow, shortened
 from factories import LSI_IN_HASTE, fitted_once, mean
 from factories_scores import RUN_KEY
 from torch import Tensor, nn
@@ -176,7 +176,9 @@ def by_heads(informed: bool) -> Any:
     return translator
 
 
-@pytest.mark.parametrize(("informed", "least", "most"), [(True, 0.99, 1.0), (False, 0.0, 0.5)])
+@pytest.mark.parametrize(
+    ("informed", "least", "most"), mostly_slow([(True, 0.99, 1.0), (False, 0.0, 0.5)], [(True, 0.99, 1.0)])
+)
 def test_domains_are_inferred_from_a_translator(
     digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, informed: bool, least: float, most: float
 ) -> None:
@@ -210,7 +212,9 @@ class Passed(Defense):
         return Guarantee(None, None, "nothing")
 
 
-@pytest.mark.parametrize(("defense", "federations"), [(None, [12]), (Passed(), [6, 12, 12])])
+@pytest.mark.parametrize(
+    ("defense", "federations"), [(None, [12]), pytest.param(Passed(), [6, 12, 12], marks=pytest.mark.slow)]
+)
 def test_a_defended_federation_is_simulated_apart(
     translated: Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defense: Defense | None, federations: list[int]
 ) -> None:

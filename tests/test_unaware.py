@@ -111,6 +111,7 @@ def test_its_practice_is_without_the_defense(hidden: Fitted) -> None:
     assert torch.equal(made[0], made[1].flip(0))
 
 
+@pytest.mark.slow
 def test_the_aware_attacker_s_scores_stay(
     hidden: Fitted, found: AttackScores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +155,7 @@ def test_which_kinds_a_defense_changes() -> None:
         assert not own[name]().alters(STYLES), name
 
 
+@pytest.mark.slow
 def test_positive_controls_of_layers_are_undefended(tiny: Dataset, tmp_path: Path) -> None:
     evaluator = fit(tiny, clients=6, defense="gaussian:epsilon=0.05").evaluator()
     attack = AttackTrials(evaluator, Attack.named("layout_probe")(), threat("server"))

@@ -122,7 +122,7 @@ def test_defended_accuracies_are_simulated_with_it(measured: Fitted, monkeypatch
     """Not from those on single images, which the defense never saw."""
     calls: list[int] = []
     monkeypatch.setattr(ValidationSimulator, "of_each", lambda *_: (calls.append(1), torch.zeros(9, 5))[1])
-    factories.evaluated(measured, "domain_inference:expensive_simulations=2", KIND, (None,))
+    factories.evaluated(measured.evaluator(), "domain_inference:expensive_simulations=2", KIND, (None,))
     assert calls
     calls.clear()
     noisy = replace(measured, defense=Defense.named("gaussian")(covers=(KIND,)))
@@ -168,6 +168,7 @@ def test_domains_are_inferred_from_accuracies(rng: torch.Generator, monkeypatch:
     assert right() < float((best == truth).float().mean()) - 0.03
 
 
+@pytest.mark.slow
 def test_accuracies_reveal_the_size_nearly(measured: Fitted) -> None:
     scores = factories.evaluated(measured.default_evaluator(), "client_size", KIND, (1, None))
     sizes = [len(data) for data in measured.population.clients.values()]

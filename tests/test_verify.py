@@ -138,7 +138,7 @@ def test_an_altered_score_is_found(run: Path, capsys: pytest.CaptureFixture[str]
     assert any(": attacks label_histogram@server on model_state" in line for line in others)
 
 
-@pytest.mark.parametrize("name", [SCORES, "evaluations.parquet", "report.md", f"transcript/{CELL}/trained.json"])
+@pytest.mark.parametrize("name", [SCORES, "evaluations.parquet", "report.md"])
 def test_a_removed_file_is_found(run: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     (run / name).unlink()
     (line, *_) = differences(run, capsys)

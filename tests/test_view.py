@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from conftest import Fitted, fit
+from conftest import Fitted, fit, shared_evaluator
 from factories import fitted_once
 from factories_scores import RUN_KEY
 from torch import Tensor
@@ -45,7 +45,7 @@ def thrice(tiny: Dataset) -> Fitted:
 
 @cache
 def views(fitted: Fitted, kind: str, role: str = "server", task: Task | None = None) -> list[AdversaryTrials]:
-    evaluator = replace(fitted.evaluator(), per_client={1: 1})
+    evaluator = shared_evaluator(fitted, ((1, 1),))
     return evaluator.adversaries(evaluator.series(kind), threat(role), (1, None), task or Members())
 
 
@@ -243,7 +243,7 @@ def test_names_that_are_asked_for_are_hidden(thrice: Fitted) -> None:
 
 def test_a_defense_changes_the_simulators_alone(tiny: Dataset) -> None:
     fitted = fit(tiny, clients=6, settings={"rounds": "2"}, keep="all", defense="gaussian:epsilon=8")
-    evaluator = replace(fitted.evaluator(), per_client={1: 1})
+    evaluator = shared_evaluator(fitted, ((1, 1),))
     target = evaluator.series("style_statistics")
     by_knowledge = [
         evaluator.adversaries(target, threat("server"), (None,), Members(), know_defense=knows)[0]
