@@ -4,6 +4,7 @@
 third-party package, or among the classes registered in this process.
 """
 
+import os
 import pkgutil
 import re
 from abc import ABC
@@ -150,9 +151,15 @@ def registered() -> tuple[type[Role], ...]:
 def names_in(folder: str) -> tuple[str, ...]:
     """The names of the parts in this folder and of installed ones, as on the command line."""
     package = import_module(f"fdgpriv.{folder}")
-    in_folder = {module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_")}
+    in_folder = {name for path in package.__path__ for name in _modules(path, os.stat(path).st_mtime_ns)}
     from_packages = {point.name for point in installed(f"fdgpriv.{folder}")}
     return tuple(sorted(in_folder | from_packages))
+
+
+@cache
+def _modules(path: str, changed: int) -> frozenset[str]:
+    """The names of the parts in a folder that was last changed at this time; it is listed again when it changes."""
+    return frozenset(module.name for module in pkgutil.iter_modules([path]) if not module.name.startswith("_"))
 
 
 def is_class_of(attribute: str, name: str) -> bool:

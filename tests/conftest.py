@@ -41,7 +41,7 @@ from fdgpriv.threat import ThreatModel
 from fdgpriv.utils.arithmetic import fixed_arithmetic
 from fdgpriv.utils.global_rng import drawing_from
 
-settings.register_profile("house", deadline=None, derandomize=True, print_blob=False)
+settings.register_profile("house", deadline=None, derandomize=True, print_blob=False, max_examples=40)
 settings.load_profile("house")
 
 TARGET = "blend"

@@ -35,14 +35,14 @@ def module(path: Path) -> str:
 
 
 @cache
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(path.read_text())))
 
 
 def imports(path: Path, known: set[str]) -> set[str]:
     """The project's modules that this file imports, in functions and for types only included."""
     found = set()
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.ImportFrom):
             base = module(path).split(".")
             base = base[: len(base) - node.level + (path.name == "__init__.py")] if node.level else []
@@ -68,10 +68,9 @@ def test_no_core_file_names_a_part() -> None:
         where = path.relative_to(ROOT).as_posix()
         if not where.startswith("fdgpriv/") or where.startswith(MAY_NAME_PARTS):
             continue
-        nodes = list(ast.walk(tree(path)))
-        scopes = [n for n in nodes if isinstance(n, ast.Module | ast.ClassDef | ast.FunctionDef) and n.body]
+        scopes = [n for n in nodes(path) if isinstance(n, ast.Module | ast.ClassDef | ast.FunctionDef) and n.body]
         prose = {id(n.body[0].value) for n in scopes if isinstance(n.body[0], ast.Expr)}
-        for node in nodes:
+        for node in nodes(path):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
                 named[where] += [part for part in PARTS if re.search(rf"(?<![\w-]){part}(?!\w)", node.value)]
             elif isinstance(node, ast.Name) and node.id in classes:

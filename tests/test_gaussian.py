@@ -8,7 +8,7 @@ import pytest
 import torch
 from conftest import fit
 from factories_core import draft
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
@@ -193,7 +193,6 @@ def test_without_noise_the_pooled_std_is_rebuilt(rng: torch.Generator) -> None:
     assert np.abs(std.mean(0).numpy() / pixels.std(1) - 1).max() > 0.1  # the mean of stds is another number
 
 
-@settings(max_examples=40)
 @given(st.integers(1, 10), st.floats(0.05, 50), st.floats(0.1, 10), VECTORS, st.booleans())
 def test_stds_and_variances_are_never_negative(
     n: int, epsilon: float, clip: float, seed: int, from_draft: bool

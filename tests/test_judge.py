@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -210,6 +211,7 @@ def nulls(count: int, single: TrialScores = LEAKS) -> dict[str, AttackScores]:
     return {name: one.model_copy(update={"kind": f"kind_{name}"}) for name, one in found.items()}
 
 
+@cache
 def lost_by_correction() -> Judged:
     return judged(attack_scores(scores(7, 0.4)), beside=nulls(30, FAILS))
 

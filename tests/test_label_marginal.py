@@ -47,7 +47,7 @@ def test_the_histogram_is_read_from_it(told: Fitted) -> None:
     target, who = evaluator.series(NAME), threat("server")
     one_class = LabelMarginal(client=SERVER, round=0, share=torch.eye(10)[3])
     wrong = replace(target, wire=dict.fromkeys(target.clients, one_class))
-    attack = Attack.named("label_histogram")()
+    attack = Attack.parse("label_histogram:simulations=60")
     asked = [evaluator.adversaries(some, who, (1, None)) for some in (target, wrong)]
     right, astray = (evaluate_trials(attack, adversaries, (), generator(2))[0] for adversaries in asked)
     for size in (1, None):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from conftest import shortened
 from factories import equal, refused, seeded
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -178,7 +178,6 @@ def everybody(population: Population) -> dict[str, list[int]]:
     return {name: numbers(images) for name, images in by_holder(population).items()}
 
 
-@settings(max_examples=40)
 @given(st.lists(st.integers(40, 120), min_size=2, max_size=5), st.integers(1, 14), SEED, st.sampled_from([*PARTITIONS]))
 def test_every_source_image_is_in_one_place(sizes: list[int], clients: int, seed: int, partition: str) -> None:
     told, population = "", None

@@ -50,10 +50,10 @@ class Kind(NamedTuple):
         Raises:
             ValueError: The value is not of this type.
         """
-        several, optional = (kind in _parts(self.annotation) for kind in (tuple, NoneType))
         try:
             if strict or not isinstance(value, str):
                 return self.adapter.validate_python(value, strict=strict)
+            several, optional = (kind in _parts(self.annotation) for kind in (tuple, NoneType))
             if optional and value.lower() == "none":
                 return None
             value = same_name(value, _choices(self.annotation)) or value
