@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from _results import HOSTILE, measured, results
+from conftest import undrawn
 from fdgpriv.reports.csv import Csv
 from fdgpriv.reports.html import Html
 from fdgpriv.reports.markdown import Markdown
@@ -134,6 +135,7 @@ def test_each_defense_is_a_row() -> None:
     ]
 
 
+@undrawn()
 def test_runs_that_differ_only_in_defense_have_no_table(tmp_path: Path) -> None:
     assert not is_averaged(results())
     assert is_averaged(results(seeds=2))

@@ -282,6 +282,7 @@ def test_a_failed_run_is_repeated_by_resume(
     assert "stablefdg-blend-1-none: already trained" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_failing_method_leaves_the_other_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     class Confused(Method.named("fedavg")):  # type: ignore[misc]
         def server(self, federation: Any, rng: torch.Generator) -> Any:

@@ -199,6 +199,7 @@ def test_labels_of_eight_images_are_read_from_a_step(evaluator: Evaluator) -> No
     assert np.mean(right["noise"]) < 0.6
 
 
+@pytest.mark.slow
 def test_latents_are_read_under_revealed_statistics(digits: Dataset) -> None:
     """The negative control: under the statistics of the received model, which is new."""
     settings = {"batch_size": "90", "momentum": "0", "weight_decay": "0", "image_changes": "none"}

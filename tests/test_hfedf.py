@@ -696,6 +696,7 @@ def test_rounds_of_some_clients_are_not_evaluated(
     assert [entry.round for entry in trained.utility.rounds] == rounds
 
 
+@pytest.mark.slow
 def test_an_audit_tries_every_client_s_model(tiny: Dataset, tmp_path: Path) -> None:
     config = AuditConfig(
         methods=("hfedf",),

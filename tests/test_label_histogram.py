@@ -67,6 +67,7 @@ def test_an_image_is_read_without_any_of_its_artifacts(little: Fitted, monkeypat
     assert float(loss(predicted, torch.eye(3)[[1, 1, 2, 0]])) == pytest.approx(0.5)
 
 
+@pytest.mark.slow
 def test_a_practised_look_is_left_out(little: Fitted, monkeypatch: pytest.MonkeyPatch) -> None:
     adversary, _, groups, _ = of_single_images(little, "client", monkeypatch)
     assert groups.unique().tolist() == list(range(len(adversary.practice)))

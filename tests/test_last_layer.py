@@ -158,6 +158,7 @@ def test_without_movement_there_is_no_prediction() -> None:
     assert last_layer.centred_shares(linear.adversary, linear.observations[0], SIMULATED) is None
 
 
+@pytest.mark.slow
 def test_a_round_trained_otherwise_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if in the first round they had pretrained: they differ ten times as much as simulated ones, by other things."""
     linear, rng = world(noise=0.01), torch.Generator().manual_seed(3)

@@ -142,6 +142,7 @@ def test_what_is_remembered_is_a_weighted_mean(rng: torch.Generator) -> None:
     assert torch.equal(linking.remembered(rounds, 0.0), rounds[0])
 
 
+@pytest.mark.slow
 def test_several_earlier_rounds_are_read(tiny: Dataset, tmp_path: Path) -> None:
     evaluator = fit(tiny, clients=6, settings={"rounds": "4"}, keep="all").evaluator()
     attack, target = Attack.named("linkage")(), evaluator.series("style_statistics")

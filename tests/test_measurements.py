@@ -96,6 +96,7 @@ def test_gain_of_a_perfect_and_of_a_wrong_translator(
     assert (found["translated_error"] < 0.05 * found["untranslated_error"]) == told
 
 
+@pytest.mark.slow
 def test_the_translator_on_the_wire_is_measured(lsi: Fitted) -> None:
     found = translation(lsi.evaluator())
     assert found["translation_gain_low"] <= found["translation_gain"] <= found["translation_gain_high"]

@@ -174,6 +174,7 @@ def test_canaries_in_one_client_s_training(epsilon: float, mean: float) -> None:
     assert sum(bound > epsilon for bound in found) <= 4
 
 
+@pytest.mark.slow
 def test_half_the_noise_makes_canaries_visible() -> None:
     plain, half = ([one_run_of(spec, 10.0, s) for s in range(20)] for spec in ("gaussian", "half"))
     assert np.mean(half) > np.mean(plain) + 0.1  # of at most 2.8: few guesses

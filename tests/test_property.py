@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import Fitted, fit, shortened
-from factories import evaluated, mean
+from factories import evaluated, fitted_once, mean
 from factories_core import model_state, observation, style
 from torch import Tensor
 
@@ -44,6 +44,7 @@ def test_the_domain_is_read_from_the_change(averaged: Fitted) -> None:
     assert mean(scores[None], "other_domain") < 0.3
 
 
+@pytest.mark.slow
 def test_one_label_is_read_from_the_change(averaged: Fitted) -> None:
     attack = Attack.named("label_histogram").configured({"expensive_simulations": 16})
     scores = evaluated(averaged, attack, ModelState.kind, (1,), per_client={1: 1})
@@ -94,15 +95,21 @@ def test_counters_tell_the_client_s_size_to_a_batch(averaged: Fitted) -> None:
     assert mean(scores[1]) < min(mean(scores[1], "other_client"), mean(scores[1], "mean_image"))
 
 
-def test_a_shared_count_is_the_client_s_size(averaged: Fitted) -> None:
-    scores = evaluated(averaged, "client_size", SampleCount.kind, per_client={1: 2, 2: 2, 5: 1})
+@pytest.fixture(scope="module")
+def counted(digits: Dataset) -> Fitted:
+    """FedAvg after one round: four clients to a domain."""
+    return fitted_once(shortened(digits, 110), clients=12, method="fedavg")
+
+
+def test_a_shared_count_is_the_client_s_size(counted: Fitted) -> None:
+    scores = evaluated(counted, "client_size", SampleCount.kind, per_client={1: 2, 2: 2, 5: 1})
     assert {error for size in scores for error in scores[size].headline["attack"]} == {0}
     assert all(mean(scores[size], name) > 0.1 for size in scores for name in ("noise", "random_style"))
     assert all(mean(scores[size], "other_client") > 0.1 for size in (1, 2, 5))  # whole clients are of like sizes here
 
 
-def test_who_guesses_a_size_is_not_told_it(averaged: Fitted) -> None:
-    evaluator = averaged.evaluator()
+def test_who_guesses_a_size_is_not_told_it(counted: Fitted) -> None:
+    evaluator = counted.shared
     target = evaluator.series(SampleCount.kind)
     adversaries: list[AdversaryTrials] = evaluator.adversaries(target, threat("server"), (1, 5), SizeOfClient())
     trials: list[Trial] = list(adversaries[0].trials)

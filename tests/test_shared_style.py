@@ -96,13 +96,8 @@ def test_one_image_is_found_in_it(held_out: Evaluator, spec: str, least: float) 
     assert abs(fmean(whole["attack"]) - fmean(whole["other_client"])) < 0.25
 
 
-@pytest.mark.parametrize(
-    ("spec", "role"),
-    [
-        pytest.param("gan:steps=1", "client", marks=pytest.mark.slow),
-        ("style_inversion:steps=1", "third_party"),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("spec", "role"), [("gan:steps=1", "client"), ("style_inversion:steps=1", "third_party")])
 def test_what_is_drawn_of_it_is_as_near_to_strangers(pardon: Evaluator, spec: str, role: str) -> None:
     whole = scores_of(pardon, spec, role)[None].headline
     lead = [a - b for a, b in zip(whole["attack"], whole["other_client"], strict=True)]

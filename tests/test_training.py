@@ -33,11 +33,12 @@ def audited(method: str, dataset: Dataset, folder: Path) -> tuple[Utility, Evalu
     return trained.utility, evaluator
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("selecting", "plain"),
     [
         ("fedavg:selection=validation", "fedavg:selection=last"),
-        pytest.param("lsi:select=validation,invariance=0", "lsi:select=last,invariance=0", marks=pytest.mark.slow),
+        ("lsi:select=validation,invariance=0", "lsi:select=last,invariance=0"),
     ],
 )
 def test_selection_does_not_change_the_training(selecting: str, plain: str, tiny: Dataset, tmp_path: Path) -> None:

@@ -91,6 +91,7 @@ def test_what_only_the_knowing_attacker_can_read(found: AttackScores) -> None:
     assert set(told.controls) == {"noise", "mean_image", "random_style", "other_domain"}
 
 
+@pytest.mark.slow
 def test_its_practice_is_without_the_defense(hidden: Fitted) -> None:
     evaluator = hidden.evaluator()
     one = trials(evaluator)
