@@ -91,7 +91,7 @@ def test_it_passes_on_scores_without_leaks(
     if not processes:
         request.getfixturevalue("in_this_process")
     figure = tmp_path / "power.svg"
-    few = ["--runs", "20", "--draws", "2000", "--seed", "1", "--reports", "20"]
+    few = ["--runs", "40", "--draws", "2000", "--seed", "1", "--reports", "40"]
     assert main([*few, "--scores", str(run), "--figure", str(figure)]) == 0, capsys.readouterr().out
     said = capsys.readouterr().out
     rows = [line for line in said.splitlines() if line.endswith("| pass |")]
