@@ -8,11 +8,13 @@ import ast
 import builtins
 import operator
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from importlib.abc import InspectLoader
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from typing import Any
 
@@ -250,10 +252,19 @@ def _targets(node: ast.stmt) -> list[str]:
     return [ast.unparse(target) for target in node.targets] if isinstance(node, ast.Assign) else []
 
 
+def _located(module: str) -> ModuleSpec | None:
+    """Where a module of fdgpriv lies, found without running the packages that it is in, which may import torch."""
+    package = module.rpartition(".")[0]
+    if not package.startswith("fdgpriv.") or package in sys.modules:
+        return find_spec(module)
+    spec = _located(package)
+    return PathFinder.find_spec(module, spec.submodule_search_locations) if spec else None
+
+
 @cache
 def _tree(module: str) -> ast.Module:
     """The syntax tree of a module of fdgpriv; empty if its source is not available."""
-    spec = find_spec(module)
+    spec = _located(module)
     with importing("/".join(module.split(".")[1:]) + ".py"):
         source = spec.loader.get_source(module) if spec and isinstance(spec.loader, InspectLoader) else None
         return ast.parse(source or "")
