@@ -1,12 +1,15 @@
-"""A SuperLink and three SuperNodes on this machine: two rounds; and what is said when one node is killed."""
+"""A SuperLink and three SuperNodes on this machine, one of them in a network of its own: two rounds; and what is said when
+one node is killed.
+"""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -33,6 +36,7 @@ OFF = {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }
 PATIENCE = 900  # seconds, of a machine that does much else
+HERE, THERE = "198.18.77.1", "198.18.77.2"  # ends of the cable to another network, of a range for tests (RFC 2544)
 
 
 def free_ports(count: int) -> list[int]:
@@ -43,10 +47,42 @@ def free_ports(count: int) -> list[int]:
         return [listening.getsockname()[1] for listening in sockets]
 
 
-class Federation:
-    """The processes of a deployed federation, whose output is in files of a folder."""
+@contextmanager
+def network_namespace() -> Iterator[str]:
+    """The name of a network namespace with a cable to this one; skips the test where the machine gives none."""
+    name, ours, theirs = (f"fdg{os.getpid()}{end}" for end in ("", "a", "b"))
+    steps = (
+        f"netns add {name}",
+        f"link add {ours} type veth peer name {theirs} netns {name}",
+        f"addr add {HERE}/30 dev {ours}",
+        f"link set {ours} up",
+        f"-n {name} addr add {THERE}/30 dev {theirs}",
+        f"-n {name} link set {theirs} up",
+        f"-n {name} link set lo up",
+    )
+    if (ip := shutil.which("ip", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")) is None:
+        pytest.skip("no program ip to make a network namespace with")
+    try:
+        for step in steps:
+            done = subprocess.run([ip, *step.split()], capture_output=True, text=True, check=False)
+            if done.returncode:
+                pytest.skip(f"no network namespace here: ip {step}: {done.stderr.strip()}")
+        yield name
+    finally:
+        for step in (f"link del {ours}", f"netns del {name}"):
+            subprocess.run([ip, *step.split()], capture_output=True, check=False)
 
-    def __init__(self, folder: Path, dataset: Dataset) -> None:
+
+class Federation:
+    """The processes of a deployed federation, whose output is in files of a folder.
+
+    Args:
+        folder: A new one.
+        dataset: Each node has images of one of its domains.
+        namespace: The network namespace of the last node; None where it shares that of the others.
+    """
+
+    def __init__(self, folder: Path, dataset: Dataset, namespace: str | None) -> None:
         self.folder, self.processes = folder, dict[str, subprocess.Popen[bytes]]()
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         self.environment = {
@@ -63,7 +99,8 @@ class Federation:
         (folder / "app").mkdir()
         app = APP.read_text().replace('"runs/flower"', f'"{folder / "out"}"')
         (folder / "app" / "pyproject.toml").write_text(app)
-        self.start("superlink", "flower-superlink", "--insecure", "--host", "127.0.0.1", "--port", str(superlink))
+        host = "127.0.0.1" if namespace is None else "0.0.0.0"
+        self.start("superlink", "flower-superlink", "--insecure", "--host", host, "--port", str(superlink))
         for name, port, domain in zip(NAMES, ports, dataset.domains, strict=False):
             for label in (0, 1):
                 (folder / name / str(label)).mkdir(parents=True)
@@ -71,8 +108,11 @@ class Federation:
                     pixels = (domain.pixels[i] * 255).byte() if domain.pixels.is_floating_point() else domain.pixels[i]
                     Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(folder / name / str(label) / f"{i}.png")
             config = f'name="{name}" data="{folder / name}"'
-            options = ("--insecure", "--superlink", address, "--port", str(port), "--node-config", config)
-            self.start(name, "flower-supernode", *options)
+            within, link = list[str](), address
+            if namespace is not None and name == NAMES[-1]:
+                within, link = ["ip", "netns", "exec", namespace], f"{HERE}:{superlink}"
+            options = ("--insecure", "--superlink", link, "--port", str(port), "--node-config", config)
+            self.start(name, *within, "flower-supernode", *options)
         for name in NAMES:
             self.wait_for(name, "SuperNode ID")
 
@@ -91,10 +131,10 @@ class Federation:
 
 
 @contextmanager
-def deployed(folder: Path, dataset: Dataset) -> Iterator[Federation]:
+def deployed(folder: Path, dataset: Dataset, namespace: str | None = None) -> Iterator[Federation]:
     federation = Federation.__new__(Federation)
     try:
-        federation.__init__(folder, dataset)  # type: ignore[misc]
+        federation.__init__(folder, dataset, namespace)  # type: ignore[misc]
         federation.start("run", "flwr", "run", str(folder / "app"), "here", "--stream")
         yield federation
     finally:
@@ -105,8 +145,15 @@ def deployed(folder: Path, dataset: Dataset) -> Iterator[Federation]:
 
 
 @pytest.mark.slow
-def test_three_nodes_train_two_rounds(tmp_path: Path, digits: Dataset) -> None:
-    with deployed(tmp_path, digits) as federation:
+@pytest.mark.parametrize("networks", [1, 2])
+def test_three_nodes_train_two_rounds(networks: int, tmp_path: Path, digits: Dataset) -> None:
+    with (
+        network_namespace() if networks == 2 else nullcontext() as namespace,
+        deployed(tmp_path, digits, namespace) as federation,
+    ):
+        if namespace is not None:
+            apart = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True, check=True)
+            assert str(federation.processes[NAMES[-1]].pid) in apart.stdout.split()
         federation.wait_for("run", "trained; transcript and model are in")
     local = Wire({}, Defense(), Transcript(VIEWS))
     here = Deployment.of(tomllib.loads(APP.read_text())["tool"]["flwr"]["app"]["config"])
