@@ -136,7 +136,7 @@ def report_content(results: Results) -> ReportContent:
 
 
 def curves(runs: Sequence[Run]) -> tuple[Drawing, ...]:
-    """Leakage against the number of images behind the artifact: one chart per secret, of the attack with the largest lead."""
+    """Leakage by number of images: one chart per secret, of the attack with the largest lead."""
     with_curve = [attack for run in runs for attack in run.attacks if attack.shared and len(attack.curve) > 2]
     charts = []
     for secret in SECRETS:

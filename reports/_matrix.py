@@ -134,8 +134,8 @@ def _shadow_clients(runs: Sequence[Run]) -> tuple[Section, ...]:
         [f"{method}: {share}" for (method, *_), share in shares.items()] if by_method else list(shares.values())[:1]
     )
     line = (
-        f"Shadow clients: {joined(phrases)}. They did not train; what they would have shared is simulated, from images that "
-        "no client holds, so that more clients decide."
+        f"Shadow clients: {joined(phrases)}. They did not train: what they would have shared is simulated, from images that "
+        "no client holds."
     )
     return (Section("", lines=(line,)),)
 

@@ -41,7 +41,7 @@ class Markdown(Report):
         blocks += ["## What reconstructions look like"] if content.reconstructions else []
         blocks += _pictures([Picture(entry.file, entry.caption) for entry in content.reconstructions], folder)
         if content.curves:
-            blocks.append("## Leakage against the number of images behind the artifact")
+            blocks.append("## Leakage by number of images")
             blocks.append("\n".join(f"- {safe(curve.caption)} {safe(curve.alt)}" for curve in content.curves))
         blocks += ["## What to do", *_advice(content)] if content.advice else []
         blocks += ["## What left the client: the ledger"]

@@ -92,6 +92,9 @@ def test_layers_that_overflow_are_left_out(digits: Dataset) -> None:
     series = evaluator.series(StyleStatistics.kind)
     layers = series.simulator.layers()
     assert evaluator.finite_layers(series) == layers
+    name, domain = next(iter(evaluator.population.auxiliary.items()))
+    without = replace(evaluator.population, auxiliary={name: domain.part(0, 0)})
+    assert fitted.evaluator(without).finite_layers(series) == layers  # no public image is no overflow
     assert not any("not finite" in sentence for sentence in sentences(evaluator))
     network = deepcopy(evaluator.recorded_styles.model)
     with torch.no_grad():

@@ -19,6 +19,7 @@ from fdgpriv.utils.seeds import generator
 FEDERATIONS = 24  # with the client, and as many without, for training and for evaluation
 MAX_EVALUATED = 9  # clients
 MIN_CLIENTS = 2  # the positive control
+MIN_IMAGES = 2  # public ones of a domain, of which a simulated client has at most half
 MAX_SHARE = 2 / 3  # share of clients in the largest federation; the others are substitutes
 
 Federations = tuple[
@@ -35,10 +36,13 @@ def presence(evaluator: Evaluator) -> dict[str, float]:
     the other real clients. For m participating clients, ``presence_m`` is the mean AUC over the evaluated clients, and
     ``_low`` and ``_high`` its 95 % interval over them; ``absent_m`` is the control: the same for an adversary that looks
     for another client of the domain, whose style does not distinguish these federations; ``presence_lead_m`` is the mean of
-    both's difference, by pairs of one client. {} if no interpolation style was shared, or there are too few clients.
+    both's difference, by pairs of one client. {} if no interpolation style was shared, there are too few clients, or a domain
+    has fewer than two public images.
     """
     blend: Interpolation | None = getattr(evaluator.method, "interpolation", None)
     if not evaluator.transcript.crossed(InterpolationStyle.kind) or blend is None or evaluator.recorded_styles is None:
+        return {}
+    if min(len(domain) for domain in evaluator.population.auxiliary.values()) < MIN_IMAGES:
         return {}
     probe = PresenceProbe.of(evaluator, blend)
     clients = evaluator.series(StyleStatistics.kind).clients

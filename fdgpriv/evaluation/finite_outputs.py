@@ -40,7 +40,7 @@ def finite_layers(simulator: Simulator, domains: Sequence[Domain]) -> tuple[str,
     samples = [
         ClientSample(party, index, "image", defended=False)
         for party in [ClientImages(domain.images, domain.labels) for domain in domains]
-        for index in torch.arange(len(party.labels)).split(1)
+        for index in torch.arange(len(party.labels))[:, None]
     ]
 
     def is_finite(layer: str) -> bool:
