@@ -138,7 +138,7 @@ def test_two_methods_are_asked_about_the_same_images(
     tiny: Dataset, monkeypatch: pytest.MonkeyPatch, mine: str, theirs: str, kind: str
 ) -> None:
     """What the pairs rest on: clients, targets and membership candidates hang on the seed, not on the method."""
-    monkeypatch.setattr(TrainingSimulator, "trained", lambda self, held, index, rng: held.received_model)
+    monkeypatch.setattr(TrainingSimulator, "trained", lambda self, sample, rng: sample.received_model)
     asked: list[list[tuple[str, GroundTruth]]] = []
     for spec in (mine, theirs):
         evaluator = fit(shortened(tiny, 32), clients=6, method=spec, settings={"rounds": "2"}).evaluator()
