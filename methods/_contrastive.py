@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize, triplet_margin_loss
 
-from fdgpriv.models.backbone import After, Backbone, Classifier
+from fdgpriv.models.backbone import Backbone, Classifier
 from fdgpriv.utils.global_rng import drawing_from
 
 
@@ -19,8 +19,8 @@ class EmbeddingClassifier(Classifier):
         with drawing_from(rng):
             self.project = nn.Linear(backbone.out_channels, backbone.out_channels)
 
-    def embedding(self, images: Tensor, after: After | None = None) -> Tensor:
-        projected: Tensor = self.project(super().embedding(images, after))
+    def embedded(self, features: Tensor) -> Tensor:
+        projected: Tensor = self.project(super().embedded(features))
         return projected
 
 

@@ -6,11 +6,14 @@ from typing import Any
 import pytest
 import torch
 from conftest import COVERING, mostly_slow
-from factories import equal, finite, network, run, run_afresh, small
+from factories import equal, federation, finite, network, run, run_afresh, run_on, seeded, small
 
 from fdgpriv.artifacts.artifact import SERVER
+from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.method import Method
+from fdgpriv.models.batchnorm import with_fresh_statistics
+from fdgpriv.results.utility import logits
 
 BUILD = network(1, 1, 2, 1)
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
@@ -75,3 +78,39 @@ def test_one_image_of_one_class_is_enough(name: str, settings: dict[str, Any], s
     assert finite(ran.state)
     clients = {f"client-{i}" for i in range(len(sizes))} if method.federated else set()
     assert {record.sender for record in ran.transcript.records} >= clients
+
+
+def striped(client: str) -> ClientData:
+    """Nine images of three classes: horizontal stripes, vertical stripes, and a chequerboard."""
+    even, labels = torch.arange(8) % 2, torch.arange(11) % 3
+    rows, columns = even[:, None].expand(8, 8), even[None].expand(8, 8)
+    patterns = torch.stack([rows, columns, (rows - columns).abs()]).float()
+    noise = torch.rand(11, 3, 8, 8, generator=seeded(int(client[-1])))
+    images = 0.2 + 0.6 * patterns[labels][:, None] + 0.1 * noise
+    return ClientData(client, images[:9], labels[:9], images[9:], labels[9:], 3)
+
+
+LONGER: dict[str, dict[str, Any]] = {
+    "fpl": {"rounds": 40},
+    "lsi": {"rounds": 40},
+    "pardon": {"rounds": 40, "lr": 0.03},
+    "pfedhn": {"rounds": 40, "local_steps": 10},
+    "rsc": {"rounds": 40},
+    "stablefdg": {"rounds": 40},
+}
+
+
+@pytest.mark.parametrize("name", mostly_slow(Method.names(), {*Method.names()} - {"pfedhn"}))
+def test_the_returned_model_has_learned(name: str) -> None:
+    """The model that is evaluated is the one that was trained: it recognises nearly all images of easy classes."""
+    method = small(name, **LONGER.get(name, {"rounds": 10}))
+    world = federation(3, build=BUILD)
+    data = {client: striped(client) for client in world.clients}
+    returned = run_on(method, world, data).model
+    correct = 0
+    for client, images in data.items():
+        model = method.model_of(returned, client) if method.personal else returned
+        if method.local_statistics:
+            model = with_fresh_statistics(model, images.pixels, 64)
+        correct += int((logits(model, images.pixels).argmax(1) == images.labels).sum())
+    assert correct >= 24  # of 27

@@ -127,13 +127,16 @@ class Classifier(nn.Module):
             self.head = nn.Linear(backbone.out_channels, classes)
 
     def embedding(self, images: Tensor, after: After | None = None) -> Tensor:
-        """The head's input (B, C) for images (B, 3, H, W) in [0, 1]."""
-        pooled: Tensor = self.backbone(images, after).mean(dim=(2, 3))
-        return pooled
+        """The head's input (B, D) for images (B, 3, H, W) in [0, 1]."""
+        return self.embedded(self.backbone(images, after))
+
+    def embedded(self, features: Tensor) -> Tensor:
+        """The head's input (B, D) for the last feature map (B, C, H, W); here its mean over positions."""
+        return features.mean(dim=(2, 3))
 
     def classify(self, features: Tensor) -> Tensor:
         """Logits (B, K) of the last feature map (B, C, H, W)."""
-        logits: Tensor = self.head(features.mean(dim=(2, 3)))
+        logits: Tensor = self.head(self.embedded(features))
         return logits
 
     def forward(self, images: Tensor, after: After | None = None) -> Tensor:
