@@ -13,7 +13,7 @@ Reference: Zhu et al., "FedMIA", arXiv 2402.06289.
 """
 
 from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from threading import Lock
 
@@ -55,7 +55,7 @@ class RoundImages:
 
     Attributes:
         simulator: The round's simulator.
-        received_model: With all its tensors.
+        received_model: With all its tensors; where clients keep some of their own, with the mean of theirs.
         pool: (P,) indices of the images among all candidates, sorted.
         images: (P, 3, H, W), of one domain.
         labels: (P,), as far as the adversary knows.
@@ -70,6 +70,7 @@ class RoundImages:
     images: Tensor
     labels: Tensor
     batched: bool
+    _started_from: dict[Hashable, ModelState] = field(default_factory=dict, init=False)
     _alignment_of: dict[Hashable, tuple[Tensor, Tensor]] = field(default_factory=dict, init=False)
     _statistics_of: dict[Hashable, tuple[Tensor, dict[str, Tensor]]] = field(default_factory=dict, init=False)
     logits: Cache[Tensor] = field(default_factory=Cache, init=False)
@@ -78,6 +79,15 @@ class RoundImages:
     def positions(self, candidates: Tensor) -> Tensor:
         """Positions (N,) of these candidates among the images."""
         return torch.searchsorted(self.pool, candidates)
+
+    def register(self, sent: Sent, started_from: ModelState) -> None:
+        """Tells which model the client of this artifact trained from."""
+        for artifact in _unmixed(sent):
+            self._started_from[identity(artifact)] = started_from
+
+    def started_from(self, sent: Sent) -> ModelState:
+        """The model that the client of this artifact trained from."""
+        return self._started_from.get(identity(next(_unmixed(sent))), self.received_model)
 
     def align(self, sent: Sequence[Sent]) -> None:
         """Computes the `alignment` of these artifacts, and of each part of a mixture."""
@@ -100,7 +110,7 @@ class RoundImages:
         """The alignments (P, A) of A artifacts."""
         network = self._network
         compared = _last_parameters(network, self.received_model.state)
-        changes = [self.simulator.change(artifact, self.received_model) for artifact in artifacts]
+        changes = [self.simulator.change(artifact, self.started_from(artifact)) for artifact in artifacts]
         updates = torch.stack([torch.cat([change[name].flatten() for name in compared]) for change in changes])
         device = device_of(network)
         updates = updates.to(device)
@@ -158,15 +168,18 @@ class RoundImages:
     def revealed(self, sent: Sent) -> dict[str, Tensor]:
         """By BatchNorm layer, channel means and mean squares (2C,) of the client's batches; empty where buffers reveal none."""
         if isinstance(sent, Mixture):
-            return self._read_statistics(sent.artifact())
+            return self._read_statistics(sent.artifact(), self.started_from(sent))
         key = identity(sent)
         if key not in self._statistics_of:
-            self._statistics_of[key] = next(iter(sent.tensors().values())), self._read_statistics(sent)
+            self._statistics_of[key] = (
+                next(iter(sent.tensors().values())),
+                self._read_statistics(sent, self.started_from(sent)),
+            )
         return self._statistics_of[key][1]
 
-    def _read_statistics(self, artifact: Artifact) -> dict[str, Tensor]:
+    def _read_statistics(self, artifact: Artifact, started_from: ModelState) -> dict[str, Tensor]:
         """By BatchNorm layer, channel means and mean squares (2C,) that the buffers of an artifact reveal."""
-        trained, received = self.simulator.after(artifact, self.received_model).state, self.received_model.state
+        trained, received = self.simulator.after(artifact, started_from).state, started_from.state
         batch_moments = revealed(self._network, trained, received, batches_seen(trained, received))
         return {
             name: mean_squares(*moments).double().nan_to_num(0.0, 0.0, 0.0) for name, moments in batch_moments.items()
@@ -296,7 +309,7 @@ class Contributions:
 
     def _logits(self, round_images: RoundImages, sent: Sent, images: Tensor) -> Tensor:
         """Logits (M, K) of the model that was sent, on images (M, 3, H, W)."""
-        model = round_images.simulator.after(read(sent), round_images.received_model)
+        model = round_images.simulator.after(read(sent), round_images.started_from(sent))
         return self.outputs.logits([model], images, round_images.received_model)[0]
 
     def _comparable(self, observation: Observation, pools: Sequence[Tensor]) -> dict[RoundImages, "_RoundArtifacts"]:
@@ -305,21 +318,42 @@ class Contributions:
         pool = next(pool for pool in pools if bool(torch.isin(observation.membership_candidates[:1], pool)))
         complete = [seen for seen in self.adversary.view(observation) if seen.whole and seen.received_model is not None]
         for seen in spaced(complete, self.rounds):
-            others = [
-                artifact
-                for name, artifact in seen.others.items()
-                if seen.received_models.get(name) is seen.received_model
-            ]
-            by_round[self._round_images(seen, pool)] = _RoundArtifacts(seen.sent, others)
+            assert seen.received_model is not None
+            common = self._common_model(seen)
+            comparable = {
+                name: model
+                for name, model in seen.received_models.items()
+                if model is seen.received_model or (common is not None and name in seen.others)
+            }
+            images = self._round_images(seen, common or seen.received_model, pool)
+            images.register(seen.sent, seen.received_model)
+            for name, model in comparable.items():
+                images.register(seen.others[name], model)
+            by_round[images] = _RoundArtifacts(seen.sent, [seen.others[name] for name in comparable])
         return by_round
 
-    def _round_images(self, seen: SeenRound, pool: Tensor) -> RoundImages:
-        """The candidates at `pool` (P,) in this round; computed once for all inferences with the same labels."""
-        simulator, received_model, labels = seen.simulator, seen.received_model, self.labels[pool]
+    def _common_model(self, seen: SeenRound) -> ModelState | None:
+        """What clients received in this round, with the mean of what each kept of its own; None where it received the same
+        or a wholly different model.
+
+        The mean is of all clients whose models the adversary has, the observed one too.
+        """
+        models = sorted(
+            {id(m): m for m in (seen.received_model, *seen.received_models.values()) if m is not None}.items()
+        )
+        if not mostly_alike([model for _, model in models]):
+            return None
+        key = (_mean_model, seen.number, tuple(number for number, _ in models))
+        common: ModelState = self.adversary.cache.get(key, lambda: _mean_model([model for _, model in models]))
+        return common
+
+    def _round_images(self, seen: SeenRound, received_model: ModelState, pool: Tensor) -> RoundImages:
+        """The candidates at `pool` (P,) under this model in this round; computed once for inferences with the same labels."""
+        simulator, started_from, labels = seen.simulator, seen.received_model, self.labels[pool]
         assert isinstance(simulator, TrainingSimulator)
-        assert received_model is not None
+        assert started_from is not None
         shared = next(_unmixed(seen.sent))
-        batches = batches_seen(simulator.after(shared, received_model).state, received_model.state)
+        batches = batches_seen(simulator.after(shared, started_from).state, started_from.state)
         batched = batches > 0 or not shares_statistics(received_model.state)
         key = (RoundImages, seen.number, id(received_model), pool.numpy().tobytes(), labels.numpy().tobytes(), batched)
         images: RoundImages = self.adversary.cache.get(
@@ -327,6 +361,31 @@ class Contributions:
             lambda: RoundImages(simulator, received_model, pool, self.adversary.candidates[pool], labels, batched),
         )
         return images
+
+
+def mostly_alike(models: Sequence[ModelState]) -> bool:
+    """Whether these are several models, of which at least half of the entries are equal in all: those that a server sends."""
+    if len(models) < 2:
+        return False
+    first, *others = (model.state for model in models)
+    if any(state.keys() != first.keys() for state in others):
+        return False
+    entries = sum(tensor.numel() for tensor in first.values())
+    equal = sum(
+        tensor.numel()
+        for name, tensor in first.items()
+        if all(state[name] is tensor or torch.equal(state[name], tensor) for state in others)
+    )
+    return 2 * equal >= entries
+
+
+def _mean_model(models: Sequence[ModelState]) -> ModelState:
+    """The mean of the models' tensors; of counters, the first one's."""
+    state = {
+        name: torch.stack([model.state[name] for model in models]).mean(0) if tensor.is_floating_point() else tensor
+        for name, tensor in models[0].state.items()
+    }
+    return replace(models[0], state=state)
 
 
 @dataclass(eq=False)

@@ -23,7 +23,7 @@ from fdgpriv.tasks.membership import Members
 from fdgpriv.utils.fields import Fraction, PositiveFloat, PositiveInt, TwoOrMore
 from fdgpriv.utils.seeds import generator
 
-from ._contributions import Contributions
+from ._contributions import Contributions, mostly_alike
 from ._membership import (
     Logits,
     ModelOutputs,
@@ -139,7 +139,9 @@ class _Inference:
             by_artifact.setdefault(identity(observation.sent), []).append(observation)
         has_personal_models = len({received_model for received_model, _ in by_start}) > 1
         count = max(2, self.attack.shadows // 4) if has_personal_models else self.attack.shadows
-        if self.statistic == "contribution" and self.attack.statistic == "auto" and has_personal_models:
+        received = list({id(o.received_model): received_model_of(o) for o in observations}.values())
+        comparable = not has_personal_models or mostly_alike(received)
+        if self.statistic == "contribution" and self.attack.statistic == "auto" and not comparable:
             self.statistic = "lira"
         self.outputs.evaluate_received_models(observations)
         if self.statistic == "contribution":

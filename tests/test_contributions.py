@@ -9,7 +9,7 @@ import torch
 from _confetti import attack_of, confetti, federation_of, method_of, sittings_of, trained
 from factories import inferred
 from sklearn.linear_model import Ridge
-from torch import nn
+from torch import Tensor, nn
 
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.defense import Defense
@@ -89,6 +89,51 @@ def test_alignment_is_an_inner_product_of_gradients(batched: bool, rng: torch.Ge
             expected.append(float(gradient @ change / gradient.norm()))
         found = images.alignment(sent if sent is models[0] else mixed)
         assert found.tolist() == pytest.approx(expected, rel=1e-3, abs=1e-5)
+
+
+def test_what_clients_keep_is_compared_from_where_each_started(rng: torch.Generator) -> None:
+    """The gradient is at the common model, the change and the statistics from the client's own start."""
+    data = populate(confetti(40, 2), "domain-0", "single", 1, 0).clients["client-00"]
+    simulator = TrainingSimulator(
+        "model_state", method_of(), federation_of(["a"], True), Defense.named("none")(), data, 0
+    )
+    common = ModelState.of(simulator.network(), "server", 0)
+    start = common.map(lambda t: t + torch.rand(t.shape, generator=rng) if t.is_floating_point() else t)
+    change = {
+        n: torch.rand(t.shape, generator=rng) if t.is_floating_point() else t + 1 for n, t in common.state.items()
+    }
+
+    def compared(model: ModelState) -> tuple[Tensor, dict[str, Tensor]]:
+        """What an artifact tells that was trained from this model."""
+        shared = dataclasses.replace(model, state={n: t + change[n] for n, t in model.state.items()})
+        images = contributions.RoundImages(simulator, common, torch.arange(6), data.images[:6], data.labels[:6], True)
+        images.register(shared, model)
+        images.align([shared])
+        return images.alignment(shared), images.revealed(shared)
+
+    alignment, statistics = compared(start)
+    wanted, _ = compared(common)
+    torch.testing.assert_close(alignment, wanted, rtol=1e-3, atol=1e-4)
+    network, shared = simulator.network(), {n: t + change[n] for n, t in start.state.items()}
+    for name, module in network.named_modules():
+        if isinstance(module, nn.BatchNorm2d):
+            momentum, key = module.momentum or 0.0, f"{name}.running_mean"
+            plain = (shared[key] - (1 - momentum) * start.state[key]) / momentum
+            torch.testing.assert_close(statistics[name][: len(plain)].float(), plain, rtol=1e-3, atol=1e-3)
+
+
+def test_models_of_which_most_is_sent_to_all() -> None:
+    def model(common: float, kept: float, size: int = 4) -> ModelState:
+        state = {"a": torch.full((size,), float(common)), "b": torch.full((4,), float(kept))}
+        return ModelState(client="server", round=0, state=state)
+
+    assert contributions.mostly_alike([model(1, 2), model(1, 3), model(1, 4)])
+    assert not contributions.mostly_alike([model(1, 2), model(1, 3), model(2, 2)])
+    assert not contributions.mostly_alike([model(1, 2, 3), model(1, 3, 3)])
+    assert not contributions.mostly_alike([model(1, 2)])
+    mean = contributions._mean_model([model(1, 2), model(1, 4)])
+    assert (mean.state["a"] == 1).all()
+    assert (mean.state["b"] == 3).all()
 
 
 @pytest.fixture(scope="module")
