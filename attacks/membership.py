@@ -44,7 +44,8 @@ _PUBLIC = 100  # public images on which the received model is evaluated, and whi
 class Membership(Attack):
     """Compares what each candidate would contribute to a client's training with what the client shared, in all rounds.
 
-    Other clients' artifacts serve as references (`_contributions.py`), so that no shadow model is trained. The other
+    Other clients' artifacts serve as references (`_contributions.py`), so that no shadow model is trained, unless clients
+    receive models that have little in common. The other
     statistics compare the last model's confidence on each candidate with that of shadow models trained without it.
 
     Shadow models of a client start from the model that it received, hold as many public images as the artifact has (of
