@@ -46,7 +46,7 @@ def field(config: AuditConfig, spec: str, name: str) -> Any:
     return settings_of(config.method(spec))[name]
 
 
-def test_a_method_s_own_fields_win_over_the_call_s_and_these_over_the_preset_s() -> None:
+def test_fields_override_the_call_and_it_the_preset() -> None:
     config = AuditConfig(preset="quick", settings={"rounds": "7", "lr": "0.5"})
     assert field(config, "stablefdg:rounds=3,received=0", "rounds") == 3
     assert field(config, "stablefdg:rounds=3,received=0", "received") == 0
@@ -91,7 +91,7 @@ def attack_scores(values: Mapping[str, Sequence[float]], attack: Attack | None =
     return of(attack or Reader(), "client", **{"conditions": conditions({None: scores}), **given})
 
 
-def test_a_difference_is_the_mean_over_clients_of_pairs_with_their_t_interval() -> None:
+def test_a_difference_is_by_pairs_of_clients() -> None:
     rng = np.random.default_rng(0)
     mine = {name: rng.normal(size=count).tolist() for name, count in (("a", 3), ("b", 1), ("c", 2), ("d", 2))}
     theirs = {name: rng.normal(size=len(each)).tolist() for name, each in mine.items()}
@@ -210,7 +210,7 @@ def test_membership_from_another_s_model_stands_beside_fedavg_s(mine: AttackFind
     assert "--method" not in found.reason
 
 
-def test_without_fedavg_of_the_same_network_the_call_that_adds_it_is_told() -> None:
+def test_the_call_that_adds_the_baseline_is_named() -> None:
     alone = claim("hfedf", "H-H1", LEARNED, attacks=[QUIET])
     other = Compared(QUIET, LEAKS, measured(-0.07, 0.03))
     with_another = claim("hfedf", "H-H1", LEARNED, beside("fedavg", {"network": "backbone"}, other), attacks=[QUIET])
@@ -249,7 +249,7 @@ def test_random_embeddings_decide_by_what_learned_ones_add(
     assert (turned.verdict, turned.reason, turned.evidence) == (found.verdict, found.reason, found.evidence)
 
 
-def test_a_run_that_differs_in_more_than_its_embedding_decides_nothing() -> None:
+def test_other_differences_decide_nothing() -> None:
     one = Compared(LEAKS, QUIET, measured(0.07, 0.03))
     others = (
         beside("hfedf:embedding=random,rounds=4", {**RANDOM, "rounds": 4}, one),
@@ -324,7 +324,7 @@ def test_more_styles_tell_more_where_one_of_three_leaks(
         assert found.evidence[1].startswith("style_membership by client, auc: three styles 0.")
 
 
-def test_errors_in_the_unit_of_the_features_are_not_compared_between_trainings() -> None:
+def test_errors_in_feature_units_are_not_compared() -> None:
     error: dict[str, Any] = {"headline": "max_abs_error", "metrics": {"max_abs_error": measured(0.08, 0.05)}}
     quiet = style("no_leak_found", 0.5, "exact_recovery").model_copy(update=error)
     found = more(quiet, quiet, measured(-0.001, 0.0005, direction="lower_leaks"))
@@ -332,7 +332,7 @@ def test_errors_in_the_unit_of_the_features_are_not_compared_between_trainings()
     assert "three minus one not comparable (its unit is the features'" in found.evidence[1]
 
 
-def test_all_three_runs_are_wanted_and_the_one_that_is_sent_none_is_the_control() -> None:
+def test_the_run_without_styles_is_the_control() -> None:
     found = more(LEAKY_STYLE, LEAKY_STYLE, measured(0, 0.03), 0)
     assert (found.verdict, "negative control" in found.reason) == ("undecided", True)
     one = Compared(LEAKY_STYLE, QUIET_STYLE, measured(0.1, 0.03))
@@ -342,7 +342,7 @@ def test_all_three_runs_are_wanted_and_the_one_that_is_sent_none_is_the_control(
         assert "--method stablefdg:received=0 stablefdg stablefdg:received=3" in found.reason
 
 
-def test_attacks_by_others_or_on_other_things_say_nothing_of_styles_that_were_sent() -> None:
+def test_only_attacks_on_sent_styles_decide() -> None:
     server = style("leak", 0.9).model_copy(update={"threat": Threat(role="server", auxiliary="A3")})
     for other in (server, row("leak", 0.6), style("leak", 0.6).model_copy(update={"shared": False})):
         assert more(other, other, measured(0.1, 0.03)).reason.startswith("not measured: needs attacks by a client")
