@@ -20,7 +20,7 @@ from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT, 
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.held_out import SHARE
 from fdgpriv.federation.partition import Population, populate
-from fdgpriv.federation.reserve import ENOUGH, FEW
+from fdgpriv.federation.reserve import MIN_UNITS, UNITS_PER_DOMAIN
 from fdgpriv.federation.setup import GIVEN, Federated, Setup
 from fdgpriv.method import Method
 from fdgpriv.metrics.networks import SHIPPED, MetricNetworks
@@ -267,7 +267,7 @@ class AuditConfig(Options):
             seed,
             attacked=bool(self.attacks),
             auxiliary=self.auxiliary,
-            enough=self.units_per_domain or (FEW if self.preset == "quick" else ENOUGH),
+            units_per_domain=self.units_per_domain or (MIN_UNITS if self.preset == "quick" else UNITS_PER_DOMAIN),
             held_out=setup.held_out,
         )
 

@@ -23,7 +23,7 @@ from fdgpriv.external.recorded_population import DATASET
 from fdgpriv.external.recorded_styles import StyleEncoder
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.partition import Population
-from fdgpriv.federation.reserve import ENOUGH, FEW
+from fdgpriv.federation.reserve import MIN_UNITS, UNITS_PER_DOMAIN
 from fdgpriv.federation.setup import Federated
 from fdgpriv.federation.transcript import MANIFEST
 from fdgpriv.method import Method
@@ -175,9 +175,9 @@ def audit(
     """Audits the recording in a folder and writes the reports; arguments as of `fdgpriv.api.audit`."""
     config.check()
     reuse_freed()
-    enough = config.units_per_domain or (FEW if config.preset == "quick" else ENOUGH)
+    units_per_domain = config.units_per_domain or (MIN_UNITS if config.preset == "quick" else UNITS_PER_DOMAIN)
     with ProgressLog(quiet=not progress) as log:
-        recorded = recorded_federation(folder, given, config.seeds[0], enough)
+        recorded = recorded_federation(folder, given, config.seeds[0], units_per_domain)
         dataset = recorded.population.dataset
         filled_in = replace(
             config, recorded=recorded, targets=(recorded.population.target.name,), sha256=digest(folder / MANIFEST)

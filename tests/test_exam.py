@@ -23,7 +23,7 @@ from fdgpriv.evaluation.scoring import evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials, ScoredObservation, Trial
 from fdgpriv.evaluation.trial_layout import SCORED
 from fdgpriv.evaluation.units import attacked_clients, candidate_pool
-from fdgpriv.federation.reserve import FEW
+from fdgpriv.federation.reserve import MIN_UNITS
 from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.tasks.images import Images
 from fdgpriv.tasks.task import Baselines, Predictions, Task
@@ -422,8 +422,8 @@ def test_shadows_are_few_if_artifacts_take_training(digits: Dataset) -> None:
     targets, domain = found.evaluator().artifact_series, found.population.main_domain
     units = {kind: attacked_clients(found.population, target) for kind, target in targets.items()}
     assert set(units["style_statistics"]) == {*found.population.clients, *found.population.shadows}
-    assert len(units["style_statistics"]) > 3 * FEW
-    assert sorted(map(domain, units["model_state"])) == [0] * FEW + [1] * FEW + [2] * FEW
+    assert len(units["style_statistics"]) > 3 * MIN_UNITS
+    assert sorted(map(domain, units["model_state"])) == [0] * MIN_UNITS + [1] * MIN_UNITS + [2] * MIN_UNITS
     pool = candidate_pool(found.population, targets["model_state"])
     assert set(pool.names) == set(units["style_statistics"])  # a candidate's image needs no training
 

@@ -116,7 +116,7 @@ def test_masked_vectors_are_no_models(tmp_path: Path) -> None:
         content = RecordDict({"secaggplus_configs": ConfigRecord({"stage": stage})})
         grid.send_and_receive([Message(content, node, "train", group_id="1") for node in (100, 101)])
     transcript = Transcript.load(tmp_path / "run")
-    assert not transcript.crossed("model_state")
+    assert not transcript.was_transferred("model_state")
     masked = [(r.sender, a) for r, a in transcript.of_kind("secaggplus_collect_masked_vectors") if r.receiver == SERVER]
     assert [sender for sender, _ in masked] == ["north", "south"]
     assert masked[0][1].tensors()["masked_params.0"].tolist() == [1, 2]

@@ -15,7 +15,7 @@ from scipy import stats
 from fdgpriv.data.dataset import Dataset, Domain
 from fdgpriv.federation.held_out import SHARE as HELD_OUT_SHARE
 from fdgpriv.federation.partition import AUXILIARY_SHARE, Population, populate
-from fdgpriv.federation.reserve import ENOUGH, FEW, reserve
+from fdgpriv.federation.reserve import MIN_UNITS, UNITS_PER_DOMAIN, reserve
 from fdgpriv.federation.schemes import Assignment, partitioner
 
 SIZES = st.lists(st.integers(30, 400), min_size=1, max_size=6)
@@ -223,7 +223,7 @@ def test_shadows_are_of_domains_with_few_clients(clients: int) -> None:
     own = [population.main_domain(name) for name in population.clients]
     theirs = [population.main_domain(name) for name in population.shadows]
     for d in range(3):
-        assert theirs.count(d) == max(0, FEW - own.count(d))
+        assert theirs.count(d) == max(0, MIN_UNITS - own.count(d))
     held = everybody(population)
     for name in population.shadows:
         assert len(set(population.domain_of[name].tolist())) == 1
@@ -270,7 +270,7 @@ def test_shadows_are_of_public_images() -> None:
         (100, [], 10, 100, []),
     ):
         domain = numbered([public]).domains[0]
-        left, parts = reserve(domain, domain.part(0, 0), clients, classes, None, ENOUGH)
+        left, parts = reserve(domain, domain.part(0, 0), clients, classes, None, UNITS_PER_DOMAIN)
         assert (len(left), [len(part) for part in parts]) == (kept, apart)
         together = numbers(torch.cat([left.images, *(part.images for part in parts)]))
         assert sorted(together) == list(range(public))

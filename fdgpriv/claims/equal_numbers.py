@@ -42,7 +42,7 @@ def equal_numbers(evaluator: Evaluator, attack: Attack) -> dict[str, float]:
     the PSNR from the sample's style minus that from the client's. All but fid have their 95 % interval as ``_low`` and
     ``_high``. {} if no interpolation style was shared.
     """
-    if not evaluator.transcript.crossed(InterpolationStyle.kind) or not evaluator.shares_styles:
+    if not evaluator.transcript.was_transferred(InterpolationStyle.kind) or not evaluator.shares_styles:
         return {}
     figures: dict[str, float] = {}
     for role in ROLES:

@@ -40,7 +40,11 @@ def presence(evaluator: Evaluator) -> dict[str, float]:
     has fewer than two public images.
     """
     blend: Interpolation | None = getattr(evaluator.method, "interpolation", None)
-    if not evaluator.transcript.crossed(InterpolationStyle.kind) or blend is None or evaluator.recorded_styles is None:
+    if (
+        not evaluator.transcript.was_transferred(InterpolationStyle.kind)
+        or blend is None
+        or evaluator.recorded_styles is None
+    ):
         return {}
     if min(len(domain) for domain in evaluator.population.auxiliary.values()) < MIN_IMAGES:
         return {}

@@ -1,23 +1,22 @@
-"""Which clients and shadow clients are attacked, whether these suffice, and whose images the candidates are."""
+"""Selects the clients and shadow clients that are attacked, and the images that may be membership candidates."""
 
 from collections import Counter
 
 from fdgpriv.evaluation.candidates import CandidatePool
 from fdgpriv.federation.partition import Population
-from fdgpriv.federation.reserve import FEW
+from fdgpriv.federation.reserve import MIN_UNITS
 from fdgpriv.simulation.artifact_series import ArtifactSeries
 from fdgpriv.simulation.simulator import Simulator
 from fdgpriv.threat import Auxiliary, ThreatModel
 
 
 def attacked_clients(population: Population, series: ArtifactSeries[Simulator]) -> tuple[str, ...]:
-    """All clients that shared an artifact, and the shadow clients that would have, except where artifacts depend on who
-    took part.
+    """All clients that shared an artifact, and shadow clients, unless artifacts depend on who took part.
 
-    Of artifacts that clients train, each domain has shadow clients only up to `FEW` units: each takes a training, and that
-    starts from a model that has not been trained on the shadow client's images before, as it has on a client's.
+    For artifacts that clients train, a domain gets shadow clients only until it has `MIN_UNITS` units: each of them costs a
+    training, and starts from a model that was not trained on the shadow client's images, unlike a client's.
     """
-    if _of_those_who_took_part(series):
+    if _depends_on_participants(series):
         return tuple(series.clients)
     units = Counter(population.main_domain(client) for client in series.clients)
     chosen = []
@@ -25,29 +24,29 @@ def attacked_clients(population: Population, series: ArtifactSeries[Simulator]) 
         if shadow in series.withheld:
             continue
         domain = population.main_domain(shadow)
-        if not series.trained or units[domain] < FEW:
+        if not series.trained or units[domain] < MIN_UNITS:
             chosen.append(shadow)
             units[domain] += 1
     return (*series.clients, *chosen)
 
 
 def candidate_pool(population: Population, series: ArtifactSeries[Simulator]) -> CandidatePool:
-    """The images of all clients that shared an artifact, and of all shadow clients, attacked or not, where these may be."""
-    shadows = () if _of_those_who_took_part(series) else population.shadows
+    """The images of all clients that shared an artifact, and of all shadow clients unless artifacts depend on who took part."""
+    shadows = () if _depends_on_participants(series) else population.shadows
     return CandidatePool(population, (*series.clients, *shadows))
 
 
-def _of_those_who_took_part(series: ArtifactSeries[Simulator]) -> bool:
+def _depends_on_participants(series: ArtifactSeries[Simulator]) -> bool:
+    """Whether an artifact depends on which clients took part, so that a shadow client has none."""
     return series.is_global or series.needs_all_clients
 
 
 def insufficient_data_reason(
     population: Population, classes: int, series: ArtifactSeries[Simulator], threat: ThreatModel
 ) -> str | None:
-    """Why the data do not suffice to evaluate this adversary; None where they do.
+    """Why the data do not suffice to evaluate this adversary; None if they do.
 
-    Required are a second client, and more public images than classes in each domain that the adversary simulates
-    from.
+    Required are a second client, and more public images than classes in each domain that the adversary simulates from.
     """
     if len(attacked_clients(population, series)) < 2:
         return (

@@ -1,4 +1,4 @@
-"""Audits external style statistics, without model or images: domain inference by leave-one-out nearest centroid."""
+"""Audits external style statistics, without model or images, by domain inference from nearest centroids."""
 
 import platform
 from collections.abc import Mapping
@@ -69,10 +69,11 @@ def domain_scores(styles: ExternalStyles, seed: int) -> TrialScores:
         other = np.array([rng.choice(np.flatnonzero(groups != group)) for group in groups])
         hits.setdefault("other_domain", []).append(_hit(nearest_centroid(vectors, groups, vectors[other]), groups))
     names = [f"client-{i:03d}" for i in range(len(groups))]
-    return TrialScores(names, names, {name: np.mean(several, axis=0).tolist() for name, several in hits.items()})
+    return TrialScores(names, names, {name: np.mean(repeats, axis=0).tolist() for name, repeats in hits.items()})
 
 
 def _hit(predictions: Labels, groups: Labels) -> Array:
+    """1.0 for each client (n,) whose domain was predicted, else 0.0."""
     hits: Array = (predictions == groups).astype(np.float64)
     return hits
 
@@ -133,7 +134,7 @@ def audit(styles: ExternalStyles, seed: int, command: str) -> Results:
 
 
 def _attack_on_styles(part: type[Attack]) -> Attack | None:
-    """The attack, if it reads styles and its class is whole."""
+    """An attack with its defaults; None if it does not read styles. Raises what an invalid class raises."""
     attack = part()
     if StyleStatistics.kind not in attack.kinds():
         return None
@@ -142,6 +143,7 @@ def _attack_on_styles(part: type[Attack]) -> Attack | None:
 
 
 def _scores(styles: ExternalStyles, seed: int) -> Mapping[str, AttackScores]:
+    """By key, the scores of each attack that reads styles, or why it is not applicable."""
     scores = {}
     for name, part in Attack.importable().items():
         attack = attempt(partial(_attack_on_styles, part))
@@ -155,16 +157,15 @@ def _scores(styles: ExternalStyles, seed: int) -> Mapping[str, AttackScores]:
                 attack, HOLDER, StyleStatistics.kind, shared=True, conditions=conditions, chance=chance
             )
             continue
-        why = (
-            "want the clients' domains: give --groups"
-            if asks_domain and styles.groups is None
-            else "want clients of at least two domains, got one"
-            if asks_domain
-            else "want the encoder and images: only the artifacts were given"
-        )
+        if not asks_domain:
+            reason = "want the encoder and images: only the artifacts were given"
+        elif styles.groups is None:
+            reason = "want the clients' domains: give --groups"
+        else:
+            reason = "want clients of at least two domains, got one"
         for task in attack.tasks:
             key = f"elsewhere/{name}" if task is attack.task else f"elsewhere/{name}, {task.name()}"
             scores[key] = attack_scores(
-                attack, threat("server"), StyleStatistics.kind, task, shared=True, not_applicable=why
+                attack, threat("server"), StyleStatistics.kind, task, shared=True, not_applicable=reason
             )
     return scores

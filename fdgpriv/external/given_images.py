@@ -33,18 +33,18 @@ def given_images(given: Any, name: str, image_size: int | None) -> GivenImages:
 
     Args:
         given: See `FORMS`.
-        name: Whose images these are, for errors.
+        name: The name of these images in error messages.
         image_size: Side of a folder's images, in pixels.
 
     Raises:
         ValueError: It has another form, or values outside [0, 1], as normalised images have.
     """
     if isinstance(given, str | Path):
-        return _of_folder(Path(given), name, image_size)
+        return _folder_images(Path(given), name, image_size)
     if isinstance(given, tuple | list) and len(given) == 2 and not isinstance(given[0], tuple | list | Mapping):
         images, labels = given
     elif hasattr(given, "__getitem__") and hasattr(given, "__len__") and not isinstance(given, Tensor | np.ndarray):
-        images, labels = _of_dataset(given, name)
+        images, labels = _dataset_images(given, name)
     else:
         raise ValueError(f"{name}: want {FORMS}; got {type(given).__name__}")
     pixels, numbers = _pixels(images, name), _labels(labels, name)
@@ -53,7 +53,7 @@ def given_images(given: Any, name: str, image_size: int | None) -> GivenImages:
     return GivenImages(pixels, numbers)
 
 
-def _of_folder(folder: Path, name: str, image_size: int | None) -> GivenImages:
+def _folder_images(folder: Path, name: str, image_size: int | None) -> GivenImages:
     """The images of FOLDER/<class>/*, each stretched to a square."""
     if not folder.is_dir():
         raise ValueError(f"{name}: want a folder with a folder of each class, got {folder}")
@@ -62,8 +62,8 @@ def _of_folder(folder: Path, name: str, image_size: int | None) -> GivenImages:
     classes = tuple(sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")))
     files = [
         (path, label)
-        for label, of_class in enumerate(classes)
-        for path in sorted((folder / of_class).iterdir())
+        for label, class_name in enumerate(classes)
+        for path in sorted((folder / class_name).iterdir())
         if path.suffix.lower() in SUFFIXES
     ]
     if not files:
@@ -72,7 +72,7 @@ def _of_folder(folder: Path, name: str, image_size: int | None) -> GivenImages:
     return GivenImages(pixels.contiguous(), torch.tensor([label for _, label in files]), classes)
 
 
-def _of_dataset(dataset: Any, name: str) -> tuple[Sequence[Any], Sequence[Any]]:
+def _dataset_images(dataset: Any, name: str) -> tuple[Sequence[Any], Sequence[Any]]:
     """The images and labels of a dataset whose items are pairs, or rows with an image and a label by name."""
     images, labels = [], []
     for i in range(len(dataset)):
@@ -129,10 +129,12 @@ def _labels(labels: Any, name: str) -> Tensor:
 
 
 def with_common_classes(given: Mapping[str, GivenImages]) -> tuple[dict[str, GivenImages], tuple[str, ...]]:
-    """The same images with labels that are indices into the classes of all folders; and these, empty without folders.
+    """The images with labels as indices into the classes of all folders, and the names of these classes.
+
+    Images that are not in folders are returned unchanged, with no class names.
 
     Raises:
-        ValueError: Some are folders, whose labels have names, and some are not.
+        ValueError: Only a part of the images is in folders.
     """
     named = [name for name, images in given.items() if images.classes]
     if not named:
@@ -140,7 +142,7 @@ def with_common_classes(given: Mapping[str, GivenImages]) -> tuple[dict[str, Giv
     if len(named) < len(given):
         other = next(name for name in given if name not in named)
         raise ValueError(f"want all images in folders, or none; got a folder for {named[0]} and none for {other}")
-    classes = tuple(sorted({of_class for images in given.values() for of_class in images.classes}))
+    classes = tuple(sorted({class_name for images in given.values() for class_name in images.classes}))
     return {
         name: images._replace(labels=torch.tensor([classes.index(c) for c in images.classes])[images.labels])
         for name, images in given.items()
@@ -149,4 +151,4 @@ def with_common_classes(given: Mapping[str, GivenImages]) -> tuple[dict[str, Giv
 
 def in_three_channels(images: Iterable[GivenImages]) -> list[GivenImages]:
     """The images with grey levels repeated in three channels."""
-    return [one._replace(pixels=one.pixels.expand(-1, 3, -1, -1).contiguous()) for one in images]
+    return [part._replace(pixels=part.pixels.expand(-1, 3, -1, -1).contiguous()) for part in images]

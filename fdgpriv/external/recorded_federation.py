@@ -1,7 +1,7 @@
-"""Makes a recording and what its user gives of the training into a trained federation that an evaluator can attack."""
+"""Builds a federation that an evaluator can attack, from a recording and the user's images, network and training."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from fdgpriv.federation.averaging import average
 from fdgpriv.federation.disclosure import Disclosure, StyleSource
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.partition import Population
-from fdgpriv.federation.reserve import ENOUGH
+from fdgpriv.federation.reserve import UNITS_PER_DOMAIN
 from fdgpriv.federation.transcript import Record, Transcript
 from fdgpriv.federation.weights import Weights
 from fdgpriv.models.copied import copied
@@ -33,21 +33,20 @@ from fdgpriv.utils.seeds import generator
 
 _MODELS = (ModelState.kind, ModelUpdate.kind)
 _STYLE_CLIENTS = 3  # clients whose styles are recomputed to find out how styles were computed
-_MAX_RATIO = 1.5  # of the changes of a simulated and of a recorded client, beyond which the report says so
-_MEAN_TOLERANCE = 1e-3  # of a sent model from the mean of the uploads, relative to what training changed
+_MAX_RATIO = 1.5  # between the changes of a simulated and of a recorded client; the report notes larger ones
+_MEAN_TOLERANCE = 1e-3  # distance of a sent model from the mean of the uploads, relative to the round's change
 
 
 @dataclass(frozen=True, eq=False)
 class GivenTraining:
-    """What the user gives besides the recording.
+    """The user's network, images and training, which a recording does not contain.
 
     Attributes:
         network: Builds the network whose state dict was sent, or is one.
         clients, public: As of `given_federation`.
-        train: ``train(model, images, labels, round, rng)``, by which a client trains `model` in place; None if it is not
-            given.
-        encoder: Of a model, the encoder of styles; or the name of the layer whose output it is; None to find it.
-        normalize: Images in [0, 1] to what the network takes; None for the images as they are.
+        train: ``train(model, images, labels, round, rng)``, by which a client trains `model` in place; None if not given.
+        encoder: Gives the style encoder of a model; or the name of the layer whose output it is; None to find the layer.
+        normalize: Converts images in [0, 1] to the network's input; None for no conversion.
         image_size: Side of the images of folders.
     """
 
@@ -62,14 +61,14 @@ class GivenTraining:
 
 @dataclass(frozen=True, eq=False)
 class RecordedFederation:
-    """A recorded training, in the parts of which an evaluator is made.
+    """A recorded training, as an evaluator takes it.
 
     Attributes:
         population: Its clients' images, public images and shadow clients.
-        method, federation: What is known of the training.
-        transcript: What crossed the wire.
+        method, federation: Known facts about the training.
+        transcript: All transfers.
         final: The model after the last round; None if no model was recorded.
-        notes: What was found out, or left out, in sentences.
+        notes: Sentences for the report: what was inferred from the recording, or left out.
     """
 
     population: Population
@@ -80,17 +79,19 @@ class RecordedFederation:
     notes: tuple[str, ...]
 
 
-def recorded_federation(folder: Path, given: GivenTraining, seed: int, enough: int = ENOUGH) -> RecordedFederation:
+def recorded_federation(
+    folder: Path, given: GivenTraining, seed: int, units_per_domain: int = UNITS_PER_DOMAIN
+) -> RecordedFederation:
     """The federation recorded in this folder.
 
     Args:
-        folder: Of the recording.
-        given: What the user gives besides.
+        folder: The recording.
+        given: The user's part.
         seed: Of the evaluation.
-        enough: Clients and shadow clients of each domain to aim at.
+        units_per_domain: As of `populate`.
 
     Raises:
-        ValueError: The recording is damaged, of another network or of other clients, or what is given is invalid.
+        ValueError: The recording is damaged, of another network or of other clients, or the user's part is invalid.
     """
     transcript = Transcript.load(folder)
     images = given_federation(given.clients, given.public, given.image_size)
@@ -98,48 +99,62 @@ def recorded_federation(folder: Path, given: GivenTraining, seed: int, enough: i
     _check_clients(transcript, images)
     _check_records(transcript)
     network, classes = _network(given, images, transcript)
-    population = recorded_population(images, classes, seed, enough)
+    population = recorded_population(images, classes, seed, units_per_domain)
     _fill_in_samples(transcript, population)
-    rounds = 1 + max(record.round for record in transcript.records)
-    closed = dict(_without_training(transcript, given.train, network))
-    weights, sentence = _weights(transcript, population)
-    notes += sentence
+    disclosure, facts = _disclosure(transcript, given, network, population)
+    method = RecordedMethod(network, disclosure, disclosure.otherwise)
+    federation = Federation(tuple(population.clients), classes, images.image_size, _no_backbone, seed)
+    final = _final_model(transcript, network, population, disclosure.weights)
+    return RecordedFederation(population, method, federation, transcript, final, (*notes, *facts))
+
+
+def _no_backbone(rng: torch.Generator) -> Any:
+    raise NotImplementedError("a recorded training has the user's own network")
+
+
+def _disclosure(
+    transcript: Transcript, given: GivenTraining, network: Network, population: Population
+) -> tuple[Disclosure, list[str]]:
+    """The facts about the training that follow from its transcript and the user's part, and the sentences that say so.
+
+    Sets the layer and the rule of the recorded styles.
+    """
+    not_evaluated = dict(_not_evaluated_models(transcript, given.train, network))
+    weights, notes = _weights(transcript, population)
     styles: StyleSource = StyleSource()
-    computed = _styles(transcript, population, network, given.encoder)
-    if isinstance(computed, str):
-        closed[StyleStatistics.kind] = computed
-    elif computed is not None:
-        styles = computed.source
-        _with_rule(transcript, computed)
-        notes.append(computed.sentence())
-    largest = max(len(data) for data in population.clients.values())
-    training = None if given.train is None else UserTraining(given.train, network, images.image_size, largest)
-    if training is not None and not closed.keys() & {*_MODELS, GLOBAL_MODEL}:
-        notes.append(_tried(training, transcript, population))
-    uploaded = [record for record in transcript.records if record.receiver == SERVER]
+    computation = _style_computation(transcript, population, network, given.encoder)
+    if isinstance(computation, str):
+        not_evaluated[StyleStatistics.kind] = computation
+    elif computation is not None:
+        styles = computation.source
+        _set_style_rule(transcript, computation)
+        notes.append(computation.sentence())
+    training = None
+    if given.train is not None:
+        largest = max(len(data) for data in population.clients.values())
+        training = UserTraining(given.train, network, population.dataset.image_size, largest)
+        if not not_evaluated.keys() & {*_MODELS, GLOBAL_MODEL}:
+            notes.append(_training_note(training, transcript, population))
+    uploads = tuple(dict.fromkeys(record.kind for record in transcript.records if record.receiver == SERVER))
     disclosure = Disclosure(
         RecordedMethod.name(),
-        rounds,
-        uploads=tuple(dict.fromkeys(record.kind for record in uploaded)),
-        individual=tuple(dict.fromkeys(record.kind for record in uploaded)),
+        otherwise=1 + max(record.round for record in transcript.records),
+        uploads=uploads,
+        individual=uploads,
         styles=styles,
         training=training,
-        participants=max((len(senders) for senders in _senders(uploaded).values()), default=None),
+        participants=max((len(senders) for senders in _senders(transcript).values()), default=None),
         weights=weights,
-        not_evaluated=closed,
+        not_evaluated=not_evaluated,
     )
-    method = RecordedMethod(network, disclosure, rounds)
-
-    def no_backbone(rng: torch.Generator) -> Any:
-        raise NotImplementedError("a recorded training has the user's own network")
-
-    federation = Federation(tuple(population.clients), classes, images.image_size, no_backbone, seed)
-    final = _final_model(transcript, network, population, weights)
-    return RecordedFederation(population, method, federation, transcript, final, tuple(notes))
+    return disclosure, notes
 
 
 def _without_cut_round(transcript: Transcript) -> list[str]:
-    """Leaves out the last round of a recording that was not closed, unless as many clients answered as in earlier rounds."""
+    """Removes the last round of a recording that was not closed, unless as many clients answered as in earlier rounds.
+
+    Returns a sentence for the report if the recording was not closed.
+    """
     if transcript.closed or not transcript.records:
         return []
     answered: dict[int, set[str]] = {}
@@ -204,7 +219,7 @@ def _network(given: GivenTraining, images: GivenFederation, transcript: Transcri
         built = given.network if isinstance(given.network, nn.Module) else given.network()
     if not isinstance(built, nn.Module):
         raise ValueError(f"network: want an nn.Module, or what builds one, got {type(built).__name__}")
-    models = [(r, a) for r, a in zip(transcript.records, transcript.kept.values(), strict=True) if r.kind in _MODELS]
+    models = _models(transcript)
     for record, artifact in models:
         _check_network(artifact, built, f"the {record.kind} of {record.sender} in round {record.round}")
     if isinstance(given.encoder, str) and given.encoder not in dict(built.named_modules()):
@@ -255,36 +270,52 @@ def _fill_in_samples(transcript: Transcript, population: Population) -> None:
         if record.receiver == SERVER:
             kind = ModelState.kind if isinstance(transcript.kept[index], TensorState) else record.kind
             shared.setdefault(kind, {})[record.sender] = True
-        behind = shared.get(transcript.kept[index].aggregated_from, {}) if record.origin == SERVER else [record.origin]
-        samples = sum(len(population.clients[client]) for client in behind)
-        transcript.records[index] = replace(record, samples=samples, clients=len(behind))
+        aggregated = shared.get(transcript.kept[index].aggregated_from, {})
+        clients = list(aggregated) if record.origin == SERVER else [record.origin]
+        samples = sum(len(population.clients[client]) for client in clients)
+        transcript.records[index] = replace(record, samples=samples, clients=len(clients))
 
 
-def _senders(records: Sequence[Record]) -> dict[int, set[str]]:
+def _models(transcript: Transcript) -> list[tuple[Record, Artifact]]:
+    """All transfers of models and updates."""
+    return [(record, transcript.kept[i]) for i, record in enumerate(transcript.records) if record.kind in _MODELS]
+
+
+def _uploaded_models(transcript: Transcript) -> list[tuple[Record, Artifact]]:
+    """The models and updates that clients sent."""
+    return [(record, artifact) for record, artifact in _models(transcript) if record.receiver == SERVER]
+
+
+def _senders(transcript: Transcript) -> dict[int, set[str]]:
     """By round, the clients that sent a model or an update."""
     senders: dict[int, set[str]] = {}
-    for record in records:
-        if record.kind in _MODELS:
-            senders.setdefault(record.round, set()).add(record.sender)
+    for record, _ in _uploaded_models(transcript):
+        senders.setdefault(record.round, set()).add(record.sender)
     return senders
 
 
-def _without_training(transcript: Transcript, train: Train | None, network: Network) -> Iterator[tuple[str, str]]:
-    """By name of a series that cannot be evaluated, the reason."""
+def _last_sent_round(transcript: Transcript) -> int | None:
+    """The last round in which the server sent a model; None if it sent none."""
+    sent = [record.round for record in transcript.records if (record.kind, record.sender) == (ModelState.kind, SERVER)]
+    return max(sent, default=None)
+
+
+def _not_evaluated_models(transcript: Transcript, train: Train | None, network: Network) -> Iterator[tuple[str, str]]:
+    """By name of a series of models, heads or metrics that cannot be evaluated, the reason."""
     kinds = {record.kind for record in transcript.records}
     shared = [kind for kind in _MODELS if kind in kinds]
     if ValidationMetrics.kind in kinds:
         yield ValidationMetrics.kind, "the images that a client held out for its accuracy are not known"
     if ClassifierHead.kind in kinds:
         yield ClassifierHead.kind, "a head alone is not simulated: record the model that it is a part of, with model="
-    sent = [record.round for record in transcript.records if (record.kind, record.sender) == (ModelState.kind, SERVER)]
-    is_one_model = bool(sent) and transcript.model_sent(max(sent)) is not None
-    if sent and not is_one_model:
+    last = _last_sent_round(transcript)
+    has_global_model = last is not None and transcript.model_sent(last) is not None
+    if last is not None and not has_global_model:
         yield (
             GLOBAL_MODEL,
-            f"clients received different models in round {max(sent)}, none of which is that of all clients",
+            f"clients received different models in round {last}, none of which is that of all clients",
         )
-    for kind in [*shared, *([GLOBAL_MODEL] if is_one_model else [])]:
+    for kind in [*shared, *([GLOBAL_MODEL] if has_global_model else [])]:
         if train is None:
             yield kind, "what a client would share is simulated by its training: pass train=... to open it"
         elif (reason := _unusable_models(transcript, network)) is not None:
@@ -294,7 +325,7 @@ def _without_training(transcript: Transcript, train: Train | None, network: Netw
 def _unusable_models(transcript: Transcript, network: Network) -> str | None:
     """Why clients' models and updates cannot be simulated although their training is given; None if they can."""
     parameters = {name for name, _ in network.new().named_parameters()}
-    uploads = [(r, a) for r, a in _models(transcript) if r.receiver == SERVER]
+    uploads = _uploaded_models(transcript)
     if not uploads:
         return "no model or update of a client was recorded: record them with wire.up(client, round, model=...)"
     if {r.kind for r, _ in uploads} == set(_MODELS):
@@ -317,18 +348,14 @@ def _unusable_models(transcript: Transcript, network: Network) -> str | None:
     return None
 
 
-def _models(transcript: Transcript) -> list[tuple[Record, Artifact]]:
-    return [(record, transcript.kept[i]) for i, record in enumerate(transcript.records) if record.kind in _MODELS]
-
-
 def _weights(transcript: Transcript, population: Population) -> tuple[Weights | None, list[str]]:
-    """How the recorded server weighs its clients, by which mean of a round's models gives the next one; and a sentence.
+    """The weights by which the mean of a round's models is the next one that the server sent, and a sentence.
 
-    None where it sent no model, or another than either mean.
+    None if the server sent no model, or one that is not a mean.
     """
     choices: tuple[Weights, ...] = ("uniform", "samples")
     deviations: dict[Weights, list[float]] = {weights: [] for weights in choices}
-    for round in sorted(_senders([r for r in transcript.records if r.receiver == SERVER])):
+    for round in sorted(_senders(transcript)):
         received, sent = transcript.model_sent(round), transcript.model_sent(round + 1)
         if received is None or sent is None:
             continue
@@ -338,7 +365,7 @@ def _weights(transcript: Transcript, population: Population) -> tuple[Weights | 
             deviations[weights].append(_distance(mean, sent.state) / max(change, 1e-12))
     if not deviations["uniform"]:
         return None, []
-    largest = {weights: max(of_rounds) for weights, of_rounds in deviations.items()}
+    largest = {weights: max(round_deviations) for weights, round_deviations in deviations.items()}
     best = min(choices, key=lambda weights: largest[weights])
     if largest[best] > _MEAN_TOLERANCE:
         return None, [
@@ -355,8 +382,8 @@ def _mean_model(
 ) -> dict[str, Tensor]:
     """The mean of the models that clients sent in this round."""
     states, sizes = [], []
-    for record, artifact in _models(transcript):
-        if record.receiver == SERVER and record.round == round:
+    for record, artifact in _uploaded_models(transcript):
+        if record.round == round:
             tensors = artifact.tensors()
             is_update = isinstance(artifact, ModelUpdate)
             names = [name for name in received.state if name in tensors]
@@ -366,7 +393,7 @@ def _mean_model(
 
 
 def _distance(state: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float:
-    """Euclidean distance of two states over their common tensors of floats, but for BatchNorm statistics."""
+    """Euclidean distance of two states over their common floating-point tensors without BatchNorm statistics."""
     names = [
         name
         for name, tensor in state.items()
@@ -375,13 +402,13 @@ def _distance(state: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float
     return math.sqrt(sum(float((state[name].double() - other[name].double()).square().sum()) for name in names))
 
 
-def _tried(training: UserTraining, transcript: Transcript, population: Population) -> str:
-    """How far the user's training changes a model, compared with what was recorded of the same client, in a sentence.
+def _training_note(training: UserTraining, transcript: Transcript, population: Population) -> str:
+    """Runs the user's training for one client and round; a sentence compares its change of the model to the recorded one.
 
     Raises:
-        ValueError: It raises an exception, or leaves the model as it is.
+        ValueError: The training raises an exception, or does not change the model.
     """
-    record, upload = next((r, a) for r, a in _models(transcript) if r.receiver == SERVER)
+    record, upload = _uploaded_models(transcript)[0]
     received = transcript.models_sent(record.round)[record.sender]
     model = training.network.new()
     received.load_into(model)
@@ -402,16 +429,16 @@ def _tried(training: UserTraining, transcript: Transcript, population: Populatio
     return f"{sentence}: simulated clients are not like the recorded ones, and verdicts about models rest on them."
 
 
-def _styles(
+def _style_computation(
     transcript: Transcript, population: Population, network: Network, encoder: StyleEncoder | None
 ) -> StyleComputation | str | None:
-    """How styles were computed; or why that is not known; None where none were shared."""
+    """The computation of the recorded styles, or the reason why it is unknown; None if no styles were shared."""
     styles = [a for r, a in transcript.of_kind(StyleStatistics.kind) if r.receiver == SERVER]
     last = max((style.round for style in styles if style is not None), default=-1)
     shared = [style for style in styles if isinstance(style, StyleStatistics) and style.round == last]
     if not shared:
         return None
-    frozen = not any(record.kind == ModelState.kind and record.sender == SERVER for record in transcript.records)
+    frozen = _last_sent_round(transcript) is None
     if frozen and encoder is None:
         return (
             "the model that styles were computed under was not recorded: record it with wire.down, or pass encoder=..."
@@ -424,46 +451,45 @@ def _styles(
         sent.load_into(model)
     cases = [(style, population.clients[style.client].images, model.eval()) for style in shared[:_STYLE_CLIENTS]]
     try:
-        computed = style_computation(encoder, network, cases, frozen)
+        computation = style_computation(encoder, network, cases, frozen)
     except Exception as error:
         raise ValueError(f"encoder: want one that takes the clients' images, got {one_line(error)}") from error
-    if computed is None:
+    if computation is None:
         return (
             f"{'no layer' if encoder is None else 'not the encoder'} has an output (N, {len(shared[0].mean)}, h, w), as the "
             "recorded styles have so many channels: pass encoder=... to open it"
         )
-    if computed.deviation > MAX_DEVIATION:
+    if computation.deviation > MAX_DEVIATION:
         return (
-            f"styles that are recomputed at {computed.layer} differ from the recorded ones by {computed.deviation:.2g} of "
-            "these, so that none can be simulated: pass encoder=..., or the images as the clients had them, to open it"
+            f"styles that are recomputed at {computation.layer} differ from the recorded ones by "
+            f"{computation.deviation:.2g} of these, so that none can be simulated: pass encoder=..., or the images as the "
+            "clients had them, to open it"
         )
-    return computed
+    return computation
 
 
-def _with_rule(transcript: Transcript, computed: StyleComputation) -> None:
+def _set_style_rule(transcript: Transcript, computation: StyleComputation) -> None:
     """Sets the layer and the rule of all recorded styles."""
     changed: dict[int, Artifact] = {}
     for index, record in enumerate(transcript.records):
         artifact = transcript.kept[index]
         if isinstance(artifact, StyleStatistics):
-            style = changed.setdefault(id(artifact), replace(artifact, at=computed.layer, rule=computed.rule))
+            style = changed.setdefault(id(artifact), replace(artifact, at=computation.layer, rule=computation.rule))
             transcript.kept[index] = style
-            transcript.records[index] = replace(record, layer=computed.layer)
+            transcript.records[index] = replace(record, layer=computation.layer)
 
 
 def _final_model(
     transcript: Transcript, network: Network, population: Population, weights: Weights | None
 ) -> nn.Module | None:
-    """The model after the last round: the mean of the last uploads, or the last one sent where it is no mean."""
-    sent = [record.round for record in transcript.records if record.kind == ModelState.kind and record.sender == SERVER]
-    if not sent:
+    """The model after the last round: the mean of that round's uploads; the last one sent if nothing was uploaded later."""
+    last = _last_sent_round(transcript)
+    if last is None:
         return None
-    last = max(sent)
     received = next(iter(transcript.models_sent(last).values()))
     model = network.new()
     received.load_into(model)
-    uploads = _senders([r for r in transcript.records if r.receiver == SERVER])
-    if last in uploads:
+    if last in _senders(transcript):
         mean = _mean_model(transcript, last, received, population, weights or "uniform")
         model.load_state_dict(mean, strict=False)
     return model

@@ -1,4 +1,4 @@
-"""A method that consists of what a user gives of a recorded training: network, client training, encoder of styles."""
+"""A method built from the user's network, client training and style encoder of a recorded training."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -31,10 +31,10 @@ _HOOKED = Lock()
 
 
 class Network:
-    """The recorded network, with the conversion of images (N, 3, S, S) in [0, 1] to what it takes.
+    """The recorded network, with the conversion of images (N, 3, S, S) in [0, 1] to its input.
 
     Args:
-        model: In the state in which the recorded training began.
+        model: The network in its initial state of the recorded training.
         adapt: The conversion; None for none.
     """
 
@@ -46,15 +46,15 @@ class Network:
             self._hook = self._model.register_forward_pre_hook(lambda _, inputs: (adapt(inputs[0]), *inputs[1:])).id
 
     def new(self) -> nn.Module:
-        """A new copy, which converts images itself."""
+        """A new copy of the network, which converts its input."""
         return copied(self._model)
 
     def adapted(self, images: Tensor) -> Tensor:
-        """The images as the user's network takes them."""
+        """The images, converted to the input of the user's network."""
         return images if self.adapt is None else self.adapt(images)
 
     def train(self, train: Train, model: nn.Module, data: ClientData, round: int, rng: torch.Generator) -> None:
-        """Trains a copy of `new` in place by the user's function, which gets images as the user's network takes them."""
+        """Trains `model`, a result of `new`, in place by the user's function, which gets converted images."""
         hook = None if self._hook is None else model._forward_pre_hooks.pop(self._hook)
         try:
             train(model, self.adapted(as_images(data.pixels)), data.labels, round, rng)
@@ -68,7 +68,7 @@ class UserTraining:
 
     Args:
         train: ``train(model, images, labels, round, rng)``, which trains `model` in place.
-        network: What is trained.
+        network: The network to train.
         image_size: S, in pixels.
         largest: Number of images of the largest client.
     """
@@ -95,7 +95,7 @@ class UserTraining:
         raise NotImplementedError("the optimiser of a user's training is not known")
 
     def steps(self, n: int) -> int:
-        """Number of mini-batches per round of a client with n images, extrapolated from one training that is watched."""
+        """Number of mini-batches per round of a client with n images, extrapolated from one observed training."""
         batch_size, epochs, drops_last = self._batches
         if batch_size is None:
             return epochs
@@ -103,9 +103,9 @@ class UserTraining:
 
     @cached_property
     def _batches(self) -> tuple[int | None, int, bool]:
-        """Batch size, None for all images at once; epochs; and whether incomplete batches are left out.
+        """Batch size (None for all images at once), epochs, and whether incomplete batches are left out.
 
-        They are those of a training on random images, more than the largest client has.
+        Observed in a training on random images, more than the largest client has.
         """
         model, sizes, count = self.network.new(), list[int](), 2 * self.largest + 1
 
@@ -122,15 +122,15 @@ class UserTraining:
         if batch_size == count:
             return None, max(1, len(sizes)), False
         drops_last = len(set(sizes)) == 1 and count % batch_size > 0
-        of_epoch = count // batch_size * batch_size if drops_last else count
-        return batch_size, max(1, round(sum(sizes) / of_epoch)), drops_last
+        images_per_epoch = count // batch_size * batch_size if drops_last else count
+        return batch_size, max(1, round(sum(sizes) / images_per_epoch)), drops_last
 
 
 class EncoderStyles(StyleSource):
     """Styles of the features that the user's encoder computes, with the model in evaluation mode.
 
     Args:
-        encoder_of: Of a model, its encoder: images as the network takes them to features (B, C, h, w).
+        encoder_of: Gives the encoder of a model, from the network's input to features (B, C, h, w).
         network: Converts images.
         layer: Name of the encoder's output.
     """
@@ -147,13 +147,13 @@ class EncoderStyles(StyleSource):
 
 
 class FrozenEncoderStyles(EncoderStyles):
-    """The same of an encoder that is public and not trained."""
+    """Styles by a public encoder that is not trained."""
 
     frozen_encoder: ClassVar[bool] = True
 
 
 class BatchEncoderStyles(EncoderStyles):
-    """The same with the model in training mode on all images of a client as one batch."""
+    """Styles with the model in training mode, on all images of a client as one batch."""
 
     uses_batch_statistics: ClassVar[bool] = True
 
@@ -178,7 +178,7 @@ class BatchEncoderStyles(EncoderStyles):
 
 
 def output_of_layer(name: str) -> Callable[[nn.Module], Features]:
-    """The encoder that ends at the layer of this name: its output in a pass of the whole network."""
+    """The encoder that gives the output of the layer `name` in a pass of the whole network."""
 
     def encoder_of(model: nn.Module) -> Features:
         def features(images: Tensor) -> Tensor:
@@ -202,7 +202,7 @@ class RecordedMethod(Method):
 
     Args:
         network: The recorded network.
-        disclosure: What is known of its artifacts.
+        disclosure: Known facts about its artifacts.
         rounds: Number of recorded rounds.
     """
 

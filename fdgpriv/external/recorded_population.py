@@ -1,4 +1,4 @@
-"""The population of a recorded training: its clients' images as the user gives them, and public images divided for attacks."""
+"""Builds the population of a recorded training from its clients' images and public images."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from fdgpriv.federation.partition import AUXILIARY_SHARE, Population
 from fdgpriv.federation.reserve import reserve
 from fdgpriv.utils.seeds import generator
 
-NO_DOMAIN = "an unnamed domain"  # of clients that are given without one
-NO_TARGET = "none"  # the unseen domain where no public images of one are given
+NO_DOMAIN = "an unnamed domain"  # of clients without a domain
+NO_TARGET = "none"  # the unseen domain, if there are no public images of one
 DATASET = "own_images"
 
 
@@ -26,10 +26,10 @@ class GivenFederation:
 
     Attributes:
         clients: By name, its training images.
-        domain_of: By client, its domain. Clients that are given without one are of `NO_DOMAIN`; if none has one, and the
-            public images are of one domain, of that.
+        domain_of: By client, its domain. Clients without one get `NO_DOMAIN`, or the domain of all public images if no
+            client has a domain.
         public: By domain, images that adversaries may hold.
-        class_names: Of images in folders; empty otherwise.
+        class_names: Names of the classes of images in folders; empty otherwise.
         channels: 1 or 3, of the images as given.
     """
 
@@ -83,9 +83,9 @@ def given_federation(clients: Mapping[str, Any], public: Mapping[str, Any], imag
     only_domain = next(iter(public)) if len(public) == 1 and not any(d for _, d in parts.values()) else NO_DOMAIN
     images = in_three_channels(given.values())
     by_client = dict(zip(clients, images, strict=False))
-    for client, of_client in by_client.items():
-        if len(of_client.labels) < 2:
-            raise ValueError(f"clients[{client!r}]: want at least 2 images, got {len(of_client.labels)}")
+    for client, client_images in by_client.items():
+        if len(client_images.labels) < 2:
+            raise ValueError(f"clients[{client!r}]: want at least 2 images, got {len(client_images.labels)}")
     return GivenFederation(
         by_client,
         {client: domain or only_domain for client, (_, domain) in parts.items()},
@@ -95,21 +95,21 @@ def given_federation(clients: Mapping[str, Any], public: Mapping[str, Any], imag
     )
 
 
-def recorded_population(given: GivenFederation, classes: int, seed: int, enough: int) -> Population:
+def recorded_population(given: GivenFederation, classes: int, seed: int, units_per_domain: int) -> Population:
     """The population of these clients.
 
-    Public images of a client's domain are divided: each client gets some as if it had held them out, so that there are
-    images of its domain that nobody trained on; adversaries hold some; shadow clients are made of the others. Those of a
-    domain that no client has are of the unseen domain.
+    Public images of a client's domain are divided: each client gets a part as if it had held them out, so that there are
+    images of its domain that nobody trained on; a part goes to adversaries, and the rest to shadow clients. The domain that
+    no client has is the unseen domain.
 
     Args:
         given: The images.
         classes: K, the number of the network's outputs.
         seed: Of the division.
-        enough: As of `populate`.
+        units_per_domain: As of `populate`.
 
     Raises:
-        ValueError: A label is not below K, or several domains of public images are no client's.
+        ValueError: A label is not below K, or public images are of several domains that no client has.
     """
     _check_labels(given, classes)
     sources = tuple(dict.fromkeys(given.domain_of.values()))
@@ -118,7 +118,9 @@ def recorded_population(given: GivenFederation, classes: int, seed: int, enough:
     public = {name: given.public_images(name) for name in (*sources, *(unseen or [NO_TARGET]))}
     dataset = _dataset(given, public, classes)
     rng = generator(seed, 1)
-    divisions = {name: PublicDivision.of(public[name], given.members(name), classes, enough, rng) for name in sources}
+    divisions = {
+        name: PublicDivision.of(public[name], given.members(name), classes, units_per_domain, rng) for name in sources
+    }
     clients = {
         client: _client_data(client, images, divisions[given.domain_of[client]].held_out[client], classes)
         for client, images in given.clients.items()
@@ -140,7 +142,7 @@ def recorded_population(given: GivenFederation, classes: int, seed: int, enough:
         shadows=shadows,
         auxiliary={name: division.auxiliary for name, division in divisions.items()},
         other_domain=public[dataset.default_target],
-        held={
+        private_counts={
             name: sum(len(clients[client]) + len(clients[client].held_out_labels) for client in given.members(name))
             for name in sources
         },
@@ -163,7 +165,7 @@ class PublicDivision:
 
     @classmethod
     def of(
-        cls, images: Domain, members: Mapping[str, int], classes: int, enough: int, rng: torch.Generator
+        cls, images: Domain, members: Mapping[str, int], classes: int, units_per_domain: int, rng: torch.Generator
     ) -> "PublicDivision":
         """A random division.
 
@@ -171,22 +173,22 @@ class PublicDivision:
             images: All public images of the domain.
             members: By client of the domain, its number of training images.
             classes: K.
-            enough: As of `populate`.
+            units_per_domain: As of `populate`.
             rng: Shuffles the images.
         """
         shuffled = images.take(torch.randperm(len(images), generator=rng))
+        sizes = list(members.values())
         largest = len(images) // (3 * len(members))  # two thirds are left for adversaries and shadow clients
-        counts = [min(held_out_for(size, SHARE), largest) for size in members.values()]
+        counts = [min(held_out_for(size, SHARE), largest) for size in sizes]
         stops = list(accumulate(counts))
         held_out = {
             client: shuffled.part(stop - count, stop)
             for client, count, stop in zip(members, counts, stops, strict=True)
         }
         rest = shuffled.part(stops[-1], len(shuffled))
-        sizes = list(members.values())
-        wanted = max(2 * classes + 2, int(sum(sizes) * AUXILIARY_SHARE / (1 - AUXILIARY_SHARE)))
-        cut = min(len(rest), wanted)
-        auxiliary, shadows = reserve(rest.part(0, cut), rest.part(cut, len(rest)), sizes, classes, None, enough)
+        desired = max(2 * classes + 2, int(sum(sizes) * AUXILIARY_SHARE / (1 - AUXILIARY_SHARE)))
+        public, spare = rest.part(0, min(len(rest), desired)), rest.part(min(len(rest), desired), len(rest))
+        auxiliary, shadows = reserve(public, spare, sizes, classes, None, units_per_domain)
         return cls(held_out, auxiliary, shadows)
 
 

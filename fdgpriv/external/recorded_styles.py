@@ -1,4 +1,4 @@
-"""Finds out how the styles of a recording were computed: which layer, which rule, with which BatchNorm statistics."""
+"""Infers how recorded styles were computed: the layer, the rule, and the BatchNorm statistics."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,13 +27,13 @@ MAX_DEVIATION = 0.1  # of recomputed styles from recorded ones, relative to thes
 
 @dataclass(frozen=True)
 class StyleComputation:
-    """How styles were computed.
+    """A computation of styles.
 
     Attributes:
-        source: Computes them.
+        source: Computes the styles.
         layer: The layer's name.
         rule: Name of the `StyleRule`.
-        deviation: Of recomputed styles from the recorded ones, relative to these: the mean over clients of the norm.
+        deviation: Norm of the difference of recomputed and recorded styles, relative to the recorded ones; mean over clients.
     """
 
     source: EncoderStyles
@@ -42,11 +42,10 @@ class StyleComputation:
     deviation: float
 
     def sentence(self) -> str:
-        """What was found out, for the report."""
-        with_batches = self.source.uses_batch_statistics
+        """The computation in one sentence of the report."""
         mode = (
             "each client's images as one batch in training mode"
-            if with_batches
+            if self.source.uses_batch_statistics
             else "the received model in evaluation mode"
         )
         return (
@@ -61,34 +60,40 @@ def style_computation(
     clients: Sequence[tuple[StyleStatistics, Tensor, nn.Module]],
     frozen: bool,
 ) -> StyleComputation | None:
-    """The computation that reproduces the recorded styles best; None where no layer has as many channels.
+    """The computation that reproduces the recorded styles best; None if no layer has as many channels.
 
     Args:
-        encoder: The user's, or the name of a layer; None to try all layers.
+        encoder: The user's encoder, or the name of a layer; None to try all layers.
         network: Converts images.
-        clients: Of some clients, the recorded style, the images (n, 3, S, S) and the received model.
-        frozen: Whether no model was sent, so that the encoder cannot be one that is trained.
+        clients: For each client, the recorded style, its images (n, 3, S, S) and the received model.
+        frozen: Whether no model was sent: then the encoder is not trained.
 
     Raises:
         ValueError: The encoder cannot be computed on the images.
     """
+    deviations = _mean_deviations(encoder, network, clients)
+    if not deviations:
+        return None
+    layer, rule, in_batch = min(deviations, key=lambda key: deviations[key])
+    encoder_of = encoder if callable(encoder) else output_of_layer(layer)
+    source_class = FrozenEncoderStyles if frozen else BatchEncoderStyles if in_batch else EncoderStyles
+    return StyleComputation(source_class(encoder_of, network, layer), layer, rule, deviations[layer, rule, in_batch])
+
+
+def _mean_deviations(
+    encoder: StyleEncoder | None, network: Network, clients: Sequence[tuple[StyleStatistics, Tensor, nn.Module]]
+) -> dict[tuple[str, str, bool], float]:
+    """By layer, rule and whether images are one batch in training mode: the deviation as of `StyleComputation`."""
     deviations: dict[tuple[str, str, bool], list[float]] = {}
     for style, images, model in clients:
+        recorded = torch.cat([style.mean, style.std]).double()
         for in_batch in (False, True):
             moments = _moments_by_layer(encoder, network, model, images, len(style.mean), in_batch)
             for (layer, rule), (mean, std) in moments.items():
                 pooled = torch.cat(RULES[rule].combine(mean, std)).double()
-                recorded = torch.cat([style.mean, style.std]).double()
                 deviation = float((pooled - recorded).norm() / recorded.norm().clamp_min(1e-12))
                 deviations.setdefault((layer, rule, in_batch), []).append(deviation)
-    if not deviations:
-        return None
-    mean_deviations = {key: sum(values) / len(values) for key, values in deviations.items()}
-    layer, rule, in_batch = min(mean_deviations, key=lambda key: mean_deviations[key])
-    encoder_of = encoder if callable(encoder) else output_of_layer(layer)
-    source_class = FrozenEncoderStyles if frozen else BatchEncoderStyles if in_batch else EncoderStyles
-    source = source_class(encoder_of, network, layer)
-    return StyleComputation(source, layer, rule, mean_deviations[layer, rule, in_batch])
+    return {key: sum(values) / len(values) for key, values in deviations.items()}
 
 
 @torch.no_grad()
@@ -102,13 +107,13 @@ def _moments_by_layer(
         model: The received model.
         images: (n, 3, S, S).
         channels: C.
-        in_batch: In training mode, all images as one batch; else in evaluation mode.
+        in_batch: Whether to compute all images as one batch in training mode; else in evaluation mode.
     """
-    passed = copied(model).train(in_batch)
+    model = copied(model).train(in_batch)
     parts: dict[tuple[str, str], list[tuple[Tensor, Tensor]]] = {}
     rules = [rule for rule in RULES.values() if rule.clustering is None]
     for batch in [images] if in_batch else in_parts(images):
-        for layer, features in _features(encoder, passed, network.adapted(batch)).items():
+        for layer, features in _features(encoder, model, network.adapted(batch)).items():
             if features.ndim == 4 and features.shape[1] == channels:
                 for rule in rules:
                     parts.setdefault((layer, rule.name), []).append(rule(features))
@@ -117,7 +122,7 @@ def _moments_by_layer(
 
 
 def _features(encoder: StyleEncoder | None, model: nn.Module, images: Tensor) -> dict[str, Tensor]:
-    """The encoder's output by its name; of no encoder, the output of every layer."""
+    """By layer, its output: of the encoder, or of every layer if there is no encoder."""
     if callable(encoder):
         return {ENCODER: encoder(model)(images)}
     names = [name for name, _ in model.named_modules() if name] if encoder is None else [encoder]

@@ -14,9 +14,9 @@ from fdgpriv.utils.file_names import composed
 
 Array = NDArray[np.float64]
 
-LARGEST_VALUE = 1e100  # squared distances of larger values overflow
+MAX_VALUE = 1e100  # squared distances of larger values overflow
 WANTED = "one .npz or .safetensors with arrays mean and std (n, C), or mean.npy and std.npy"
-MOST_CLIENTS = 10_000  # controls need memory quadratic in the number of clients
+MAX_CLIENTS = 10_000  # controls need memory quadratic in the number of clients
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +81,7 @@ def read(files: Sequence[Path], sizes: Sequence[int] = ()) -> ExternalStyles:
 
 
 def _arrays(files: Sequence[Path]) -> Mapping[str, AnyArray]:
+    """By name, the arrays in the files; ValueError says which files are accepted."""
     try:
         if len(files) == 2:
             return {"mean": read_array(files[0]), "std": read_array(files[1])}
@@ -96,14 +97,14 @@ def _table(array: AnyArray, name: str, file: Path) -> Array:
     if array.ndim < 2 or array.dtype.kind not in "fiu" or any(side != 1 for side in array.shape[2:]):
         raise ValueError(f"want {name} (n, C) of numbers, got {array.shape} {array.dtype} in {file}")
     clients, channels = array.shape[:2]
-    if not 2 <= clients <= MOST_CLIENTS or channels < 1:
+    if not 2 <= clients <= MAX_CLIENTS or channels < 1:
         raise ValueError(
-            f"want {name} of 2 to {MOST_CLIENTS:,} clients and at least 1 channel, got {array.shape} in {file}"
+            f"want {name} of 2 to {MAX_CLIENTS:,} clients and at least 1 channel, got {array.shape} in {file}"
         )
     with np.errstate(over="ignore"):
         table = array.reshape(clients, channels).astype(np.float64)
-    if not bool((np.abs(table) <= LARGEST_VALUE).all()):
-        raise ValueError(f"want finite numbers of at most {LARGEST_VALUE:g} in {name}, got others in {file}")
+    if not bool((np.abs(table) <= MAX_VALUE).all()):
+        raise ValueError(f"want finite numbers of at most {MAX_VALUE:g} in {name}, got others in {file}")
     return table
 
 

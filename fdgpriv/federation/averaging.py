@@ -1,4 +1,4 @@
-"""The weighted mean of clients' model states, which servers take."""
+"""Weighted mean of clients' model states."""
 
 from collections.abc import Mapping, Sequence
 

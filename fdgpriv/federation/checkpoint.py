@@ -32,9 +32,9 @@ class Saved(Entry):
     Attributes:
         training: What is trained, by name of the setting; a checkpoint of another training is refused.
         folder: The name of the folder with the tensors and the transcript.
-        stage, index: The loop of the server and its pass that come next.
+        stage, index: The server's next loop, and the next pass of it.
         train_s: Seconds of training so far.
-        state: What the participants hold.
+        state: The participants' state, as `StateEncoder` encodes it.
         files: SHA-256 of the files in the folder.
     """
 
@@ -71,13 +71,13 @@ class Checkpoints:
         self._start = perf_counter()
         self._next = self._start + FIRST / self.cost
         if not (self.folder / INDEX).is_file():
-            self.remove()  # of one that was not completely written
+            self.remove()  # files of a checkpoint that was not completely written
             return
         saved = read_json(self.folder / INDEX, _SAVED)
         for name in {**self.training, **saved.training}:
-            was, now = saved.training.get(name), self.training.get(name)
-            if was != now:
-                self.refuse(f"{name}: was {was}, now {now}")
+            stored, current = saved.training.get(name), self.training.get(name)
+            if stored != current:
+                self.refuse(f"{name}: was {stored}, now {current}")
         if set(saved.files) != {STATE, MANIFEST, TENSORS}:
             self.refuse(f"want {STATE}, {MANIFEST} and {TENSORS}, got {', '.join(saved.files)}")
         for name, sha256 in saved.files.items():
@@ -119,7 +119,7 @@ class Checkpoints:
         self._next = perf_counter() + (perf_counter() - start) / self.cost
 
     def load(self, saved: Saved, state: object, device: torch.device) -> Transcript:
-        """Loads the checkpoint into `state`, which has the form of the one that was saved, and returns the transcript.
+        """Loads the checkpoint into `state`, of the same form as the saved one, and returns the transcript.
 
         Raises:
             DamagedFile: It does not fit.

@@ -22,7 +22,7 @@ from fdgpriv.federation.weights import Weights
 from fdgpriv.models.backbone import Backbone
 from fdgpriv.models.cpu_io import device_of
 
-_COMPUTED_FROM = {  # kinds that only the server sends, by the kind of the clients' artifacts that it computes them from
+_COMPUTED_FROM = {  # for each kind that only the server sends: the kind of the clients' artifacts it is computed from
     InterpolationStyle.kind: StyleStatistics.kind,
     RepresentationTranslator.kind: ClassifierHead.kind,
     ClusterPrototypes.kind: ClassPrototypes.kind,
@@ -102,17 +102,17 @@ class Disclosure:
         often: The same by kind.
         shares: Whether clients send anything at all.
         uploads: The kinds that clients send; empty if not stated.
-        individual: Those of `uploads` of which the server needs each client's, and not only their sum.
+        individual: The kinds in `uploads` that the server needs from each client; of other kinds it needs only the sum.
         signed_importances: Whether importance weights may be negative.
         single_image_kinds: Kinds whose artifacts describe one image each: a client shares one per image.
         style_rule: Definition of the shared styles; None if none are shared, or plain averages.
-        styles: Computes them.
+        styles: Computes the shared styles.
         training: The clients' training; None if not disclosed.
         participants: Clients per round; None for all.
         sent_as: By kind, the ledger's name for artifacts that the server sends to clients, if not the kind.
-        weights: Of clients in the averages that the server takes; None if it takes none, or that is not stated.
+        weights: The clients' weights in the server's averages; None if it takes none, or that is not stated.
         interpolation: Computes the style that the server broadcasts from its clients' styles; None if there is none.
-        not_evaluated: By name of a series of artifacts that cannot be evaluated although they crossed, the reason.
+        not_evaluated: By name of a series of artifacts that were transferred and cannot be evaluated, the reason.
     """
 
     method: str
@@ -139,7 +139,7 @@ class Disclosure:
     def may_share(self, kind: str) -> bool:
         """Whether artifacts of this kind may cross the wire; true of all kinds where uploads are not stated.
 
-        A kind that is none of an artifact names a model of several clients.
+        Names that are no artifact kind stand for models of several clients.
         """
         uploaded = _COMPUTED_FROM.get(kind, kind)
         return self.shares and (not self.uploads or uploaded in self.uploads or uploaded not in Artifact.kinds)
@@ -179,7 +179,7 @@ class FederatedMethod(Protocol):
         """This method, adapted to a federation with this number of clients."""
 
     def undefended(self) -> Self:
-        """This method whose clients train as if no defense were in their steps, on the same network."""
+        """This method with undefended training steps, on the same network."""
 
     def disclosure(self) -> Disclosure:
         """Its public facts."""

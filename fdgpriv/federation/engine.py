@@ -39,15 +39,15 @@ class Clients(ABC):
     """The clients of one training, as its engine reaches them.
 
     Attributes:
-        state: What the clients hold, in a form that a checkpoint stores and loads in place.
-        resumable: Whether that is all that they hold.
+        state: The clients' state, in a form that a checkpoint stores and loads in place.
+        resumable: Whether `state` is complete, so that a training can continue from it.
     """
 
     state: object
     resumable: bool
 
     @abstractmethod
-    def send(self, ask: Request, delivered: Mapping[str, Message]) -> Iterator[tuple[str, Message]]:
+    def send(self, request: Request, delivered: Mapping[str, Message]) -> Iterator[tuple[str, Message]]:
         """Sends each client its message at once; the iterator gives clients and their defended answers.
 
         Raises:
@@ -55,11 +55,11 @@ class Clients(ABC):
         """
 
     def models(self) -> dict[str, nn.Module]:
-        """By client, the model that it holds, for the evaluator; none where clients tell the evaluator nothing."""
+        """By client, its current model, for the evaluator; empty where the evaluator cannot see clients."""
         return {}
 
     def log(self) -> dict[str, float]:
-        """The diagnostics of all clients together, for the evaluator; none where clients tell the evaluator nothing."""
+        """The diagnostics of all clients together, for the evaluator; empty where the evaluator cannot see clients."""
         return {}
 
 
@@ -69,12 +69,12 @@ class Engine(Resumable, ABC):
 
     Attributes:
         workers: Number of clients that run in parallel.
-        on_round: Called for each round with its number r and, by client, the model sent to it, which is the one after r
+        on_round: Called for each round with its number r and, by client, the model sent to it, which was trained for r
             rounds; the same object for all clients if the model is global. For evaluation outside the federation.
         on_answer: Called after each answer with the verb, the number of answers so far, and the number of clients asked.
         checkpoints: Stores the training between rounds, and continues it; None for neither. Only trainings whose clients
             are `Resumable` and whose server asks within the loops of `Federation` are stored.
-        observer: What belongs to the checkpoint besides the participants' state.
+        observer: Further state to store in checkpoints.
         wire_s: Seconds spent so far in message exchange (checks, recording, delivery).
         log: Diagnostics for the evaluator, never sent: means over clients, or the minimum if a name ends in ``_min``, and
             the server's latest.
@@ -121,7 +121,8 @@ class Engine(Resumable, ABC):
         """
         data = participants_of(method, data)
         if method.pools_images:
-            federation, wire.sizes = replace(federation, clients=tuple(data)), {n: len(own) for n, own in data.items()}
+            federation = replace(federation, clients=tuple(data))
+            wire.sizes = {name: len(images) for name, images in data.items()}
         pool = ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
         try:
             with self.clients(method, federation, data, wire, pool) as clients:
@@ -137,31 +138,34 @@ class Engine(Resumable, ABC):
     def _train(
         self, method: FederatedMethod, federation: Federation, clients: Clients, wire: Wire, pool: ThreadPoolExecutor
     ) -> nn.Module:
+        """The global model, from the server's generator driven to its end."""
         server_rng, wire.masks = stream(federation.seed, SERVER), stream(federation.seed, "masks")
         loops = self._loops(federation, clients, {"server": server_rng, "masks": wire.masks}, wire)
         server = method.server(replace(federation, loop=loops) if loops is not None else federation, server_rng)
         try:
-            ask = next(server)
+            request = next(server)
             while True:
                 if loops is not None:
                     loops.on_ask()
-                self.log.update(ask.diagnostics)
-                answers = self._exchange(clients, ask, wire, pool)
-                large = any(sent.nbytes >= LARGE for message in answers.values() for sent in message)
-                if large:
+                self.log.update(request.diagnostics)
+                answers = self._exchange(clients, request, wire, pool)
+                if any(artifact.nbytes >= LARGE for message in answers.values() for artifact in message):
                     return_freed()
-                ask = server.send(answers)
+                request = server.send(answers)
         except StopIteration as done:
             model: nn.Module = done.value
             return model
 
-    def _exchange(self, clients: Clients, ask: Request, wire: Wire, pool: ThreadPoolExecutor) -> Answers:
+    def _exchange(self, clients: Clients, request: Request, wire: Wire, pool: ThreadPoolExecutor) -> Answers:
         """By client, its answer to this request, delivered over the wire."""
         start = perf_counter()
-        delivered = {name: wire.down(name, ask.verb, ask.messages[name], ask.round(name)) for name in ask.messages}
+        delivered = {
+            name: wire.down(name, request.verb, message, request.round(name))
+            for name, message in request.messages.items()
+        }
         self.wire_s += perf_counter() - start
-        models = _models(ask) or self._unsent(ask, clients)
-        pending = clients.send(ask, delivered)
+        models = _models(request) or self._unsent(request, clients)
+        pending = clients.send(request, delivered)
         self._evaluate(models, pool)
         messages: dict[str, Message] = {}
         for name, message in pending:
@@ -169,28 +173,34 @@ class Engine(Resumable, ABC):
             if len(messages) % _FREED_AFTER == 0:
                 return_freed()
             if self.on_answer is not None:
-                self.on_answer(ask.verb, len(messages), len(delivered))
+                self.on_answer(request.verb, len(messages), len(delivered))
         start = perf_counter()
-        answers = wire.collect(ask, {name: messages[name] for name in delivered})
+        answers = wire.collect(request, {name: messages[name] for name in delivered})
         self.wire_s += perf_counter() - start
         return answers
 
     def _loops(
         self, federation: Federation, clients: Clients, generators: Mapping[str, torch.Generator], wire: Wire
     ) -> StoredLoops | None:
-        """The server's loops with checkpoints; None without."""
+        """Round loops that write checkpoints; None without checkpoints."""
         if self.checkpoints is None:
             return None
-        sent = {"shared": wire.shared, "latest": wire.latest}
-        state = {"clients": clients.state, **sent, "engine": self, "observer": self.observer}
-        everything = {**state, "generators": generators}  # last, since loading the others may draw from them
-        return StoredLoops(self.checkpoints, everything, wire, self._settle, federation.device, clients.resumable)
+        state = {
+            "clients": clients.state,
+            "shared": wire.shared,
+            "latest": wire.latest,
+            "engine": self,
+            "observer": self.observer,
+            "generators": generators,  # last, since loading the others may draw from them
+        }
+        return StoredLoops(self.checkpoints, state, wire, self._settle, federation.device, clients.resumable)
 
-    def _unsent(self, ask: Request, clients: Clients) -> dict[str, ModelState]:
-        """By client, the model that it holds, where a request begins a round and has no artifact for any client."""
-        if self.on_round is None or ask.number is None or ask.number <= self._latest or any(ask.messages.values()):
+    def _unsent(self, request: Request, clients: Clients) -> dict[str, ModelState]:
+        """By client, its current model, for a request that begins a round and sends no artifacts."""
+        begins_round = request.number is not None and request.number > self._latest
+        if self.on_round is None or not begins_round or any(request.messages.values()):
             return {}
-        return {name: ModelState.of(model, name, ask.number) for name, model in clients.models().items()}
+        return {name: ModelState.of(model, name, request.round(name)) for name, model in clients.models().items()}
 
     def _evaluate(self, models: Mapping[str, ModelState], pool: ThreadPoolExecutor) -> None:
         """Starts `on_round` if these models are of a new round."""
@@ -202,7 +212,7 @@ class Engine(Resumable, ABC):
             self._evaluation, self._latest = pool.submit(self.on_round, round, models), round
 
     def _settle(self) -> None:
-        """Waits for `on_round`."""
+        """Waits until `on_round` has returned."""
         if self._evaluation is not None:
             self._evaluation.result()
 
@@ -225,11 +235,11 @@ def mean_log(logs: Iterable[Mapping[str, tuple[float, int]]]) -> dict[str, float
     }
 
 
-def _models(ask: Request) -> dict[str, ModelState]:
-    """By client, the model that is evaluated: the one that the server sends it, or the global one if the request has it."""
+def _models(request: Request) -> dict[str, ModelState]:
+    """By client, the model to evaluate: the global one if the request has it, else the one that the client is sent."""
     return {
-        client: ask.evaluated or artifact
-        for client, message in ask.messages.items()
+        client: request.evaluated or artifact
+        for client, message in request.messages.items()
         for artifact in message
         if isinstance(artifact, ModelState) and artifact.client == SERVER
     }

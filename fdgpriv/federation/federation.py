@@ -11,14 +11,14 @@ from fdgpriv.models.backbone import Backbone
 Loop = Callable[[str, int, Mapping[str, object]], Iterable[int]]
 
 
-def plain_loop(name: str, count: int, held: Mapping[str, object]) -> Iterable[int]:
-    """The numbers below `count`: a loop of a server whose training is not stored in between."""
+def plain_loop(name: str, count: int, state: Mapping[str, object]) -> Iterable[int]:
+    """The numbers below `count`: a server's loop without checkpoints."""
     return range(count)
 
 
 @dataclass(frozen=True)
 class Federation:
-    """Facts known to all participants; besides them, the server has only what it receives.
+    """Facts known to all participants. The server knows only these and what it receives.
 
     Attributes:
         clients: The clients' names.
@@ -40,19 +40,19 @@ class Federation:
     held_out: float = SHARE
     loop: Loop = field(default=plain_loop, compare=False)
 
-    def rounds(self, count: int, **held: object) -> Iterable[int]:
+    def rounds(self, count: int, **state: object) -> Iterable[int]:
         """The rounds of a server, 0 to `count` - 1; an interrupted training continues at the first one that is not complete.
 
         Args:
             count: Number of rounds.
-            held: What the server keeps from round to round besides its generator: networks, optimisers, dictionaries
-                and `Resumable` objects. Before a round they are stored, and when continuing they are loaded in place.
+            state: The server's state between rounds, except its generator: networks, optimisers, dictionaries and
+                `Resumable` objects. It is stored before a round, and loaded in place when a training continues.
         """
-        return self.loop("rounds", count, held)
+        return self.loop("rounds", count, state)
 
-    def stage(self, name: str, **held: object) -> Iterable[int]:
+    def stage(self, name: str, **state: object) -> Iterable[int]:
         """A loop of one pass around requests that precede the rounds: skipped if a continued training is past it."""
-        return self.loop(name, 1, held)
+        return self.loop(name, 1, state)
 
     def sample(self, participants: int | None, rng: torch.Generator) -> list[str]:
         """`participants` clients sampled without replacement, in federation order; all of them for None."""

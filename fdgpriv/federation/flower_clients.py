@@ -53,7 +53,7 @@ class ClientWorld:
         return Participant.of(self.method, self.federation, self.data[name], self.defense)
 
 
-# Of a node's context and the names of all clients (none before the server knows them): its world, and its client's name
+# From a node's context and all clients' names (empty before the server knows them): the node's world and client
 Locate = Callable[[flower.Context, tuple[str, ...]], tuple[ClientWorld, str]]
 
 
@@ -62,7 +62,7 @@ class FederationEnded(RuntimeError):
 
 
 def packed(value: object) -> flower.ConfigRecord:
-    """Artifacts, a client's state or plain values as a record, bit for bit; TypeError for what no checkpoint stores."""
+    """Artifacts, a client's state or plain values as a record, bit for bit; TypeError for other values."""
     encoder = StateEncoder()
     text = json.dumps(encoder.encode(value))
     return flower.ConfigRecord({"json": text, "tensors": save(encoder.tensors) if encoder.tensors else b""})
@@ -82,8 +82,8 @@ def client_app(locate: Locate, evaluated: bool) -> flower.ClientApp:
     """The Flower client that answers a method's requests.
 
     Args:
-        locate: What the process of a node knows.
-        evaluated: Whether an evaluator simulates all, who may store clients' states and read their diagnostics.
+        locate: Finds the world and the client of a node.
+        evaluated: Whether this is an evaluator's simulation, which may store clients' states and read their diagnostics.
     """
     app = flower.ClientApp()
 
@@ -112,7 +112,7 @@ def client_app(locate: Locate, evaluated: bool) -> flower.ClientApp:
 
 
 def _reply(message: flower.Message, content: Callable[[], flower.ConfigRecord]) -> flower.Message:
-    """The reply with this content, or with why it could not be computed."""
+    """The reply with this content, or with the reason why it could not be computed."""
     with fixed_arithmetic(), whole_precision():
         try:
             record = flower.RecordDict({CONTENT: content()})
@@ -146,7 +146,7 @@ def _restored(context: flower.Context, world: ClientWorld, name: str) -> Partici
 
 @dataclass(frozen=True)
 class Node:
-    """A node by its number in Flower, and the number of training samples that its client says it has."""
+    """A node: its number in Flower, and the number of training samples that its client states."""
 
     number: int
     samples: int
@@ -180,8 +180,8 @@ class FlowerClients(Clients, Resumable):
     Args:
         grid: Flower's connection to the nodes.
         nodes: By client.
-        names: Of all clients, in the federation's order.
-        device: Of tensors in answers that were not on the CPU.
+        names: All clients, in the federation's order.
+        device: Device of the tensors in answers that were not on the CPU.
         evaluated: As of `client_app`.
         stopped: Set when Flower has ended, so that no reply will come.
     """
@@ -200,7 +200,7 @@ class FlowerClients(Clients, Resumable):
         self.grid, self.nodes, self.names, self.device, self.stopped = grid, nodes, list(names), device, stopped
         self.state, self.resumable, self.evaluated = self, evaluated, evaluated
 
-    def send(self, ask: Request, delivered: Mapping[str, Message]) -> Iterator[tuple[str, Message]]:
+    def send(self, request: Request, delivered: Mapping[str, Message]) -> Iterator[tuple[str, Message]]:
         largest = sorted(delivered, key=lambda name: self.nodes[name].samples, reverse=True)
         records: dict[tuple[int, ...], flower.ConfigRecord] = {}  # a model that is sent to all clients is encoded once
         requests = {}
@@ -208,10 +208,10 @@ class FlowerClients(Clients, Resumable):
             artifacts = tuple(map(id, delivered[name]))
             if artifacts not in records:
                 records[artifacts] = packed(delivered[name])
-            facts = {"verb": ask.verb, "round": ask.round(name), "clients": self.names}
+            facts = {"verb": request.verb, "round": request.round(name), "clients": self.names}
             requests[name] = flower.ConfigRecord({**records[artifacts], **facts})
         replies = self._ask("train", requests)
-        return ((name, self._artifacts(name, ask.verb, ask.round(name), reply)) for name, reply in replies)
+        return ((name, self._artifacts(name, request.verb, request.round(name), reply)) for name, reply in replies)
 
     def log(self) -> dict[str, float]:
         if not self.evaluated:

@@ -17,8 +17,8 @@ from fdgpriv.utils.warnings_filter import warnings_ignored
 
 EXTRA = "partition"
 _NO_TELEMETRY = {"FLWR_TELEMETRY_ENABLED": "0", "HF_HUB_DISABLE_TELEMETRY": "1"}
-_OF_RUN = ("num_partitions", "partition_by", "seed")  # arguments that the run gives unless the specification does
-_COLUMNS = ("label", "domain")  # what partition_by may name
+_RUN_ARGUMENTS = ("num_partitions", "partition_by", "seed")  # set by the run unless the specification sets them
+_COLUMNS = ("label", "domain")  # permitted values of partition_by
 
 
 def flower_partition(
@@ -34,7 +34,7 @@ def flower_partition(
             unless given.
         domains: The source domains.
         clients: Number of clients.
-        rng: Of the order and the seed.
+        rng: Random numbers of the order and the seed.
 
     Raises:
         ValueError: flwr-datasets is not installed, has no such partitioner, or refuses its arguments; or the partitioner makes
@@ -42,37 +42,52 @@ def flower_partition(
     """
     name, settings = split(spec)
     rows = [(d, i) for d, domain in enumerate(domains) for i in range(len(domain))]
-    rows = [rows[place] for place in torch.randperm(len(rows), generator=rng).tolist()]
+    rows = [rows[position] for position in torch.randperm(len(rows), generator=rng).tolist()]
     seed = int(torch.randint(2**31, (), generator=rng))
-    os.environ |= _NO_TELEMETRY
-    partitioners = optional("flwr_datasets", EXTRA, f"--partition flwr:{name}").partitioner
-    table = optional("datasets", EXTRA, f"--partition flwr:{name}").Dataset.from_dict(
-        {
-            "row": list(range(len(rows))),
-            "label": [int(domains[d].labels[i]) for d, i in rows],
-            "domain": [domains[d].name for d, _ in rows],
-        }
-    )
-    arguments = _arguments(name, settings, partitioners, clients, seed)
-    try:
-        with redirect_stderr(StringIO()), warnings_ignored():  # progress, and images that no client has: checked below
-            partitioner = getattr(partitioners, name)(**arguments)
-            partitioner.dataset = table
-            parts = [partitioner.load_partition(number)["row"] for number in range(partitioner.num_partitions)]
-    except Exception as error:  # of another package, which checks arguments and images
-        raise ValueError(f"--partition flwr:{name}: {' '.join(str(error).split())}") from error
-    if len(parts) != clients:
-        raise ValueError(f"--clients: want the {len(parts)} clients that flwr:{name} makes, got {clients}")
-    if sorted(row for part in parts for row in part) != list(range(len(rows))):
-        distinct, total = len({row for part in parts for row in part}), sum(map(len, parts))
-        raise ValueError(
-            f"--partition: want a partitioner that gives each image to one client, got flwr:{name}, which gives "
-            f"{distinct} of {len(rows)} images, {total} times in all"
-        )
+    table: dict[str, list[Any]] = {
+        "row": list(range(len(rows))),
+        "label": [int(domains[d].labels[i]) for d, i in rows],
+        "domain": [domains[d].name for d, _ in rows],
+    }
+    client_rows = _client_rows(name, settings, table, clients, seed)
+    _check_assignment(name, client_rows, clients, len(rows))
     return [
-        [torch.tensor([rows[row][1] for row in part if rows[row][0] == d], dtype=torch.int64) for part in parts]
+        [torch.tensor([rows[row][1] for row in part if rows[row][0] == d], dtype=torch.int64) for part in client_rows]
         for d in range(len(domains))
     ]
+
+
+def _client_rows(
+    name: str, settings: dict[str, str], table: dict[str, list[Any]], clients: int, seed: int
+) -> list[list[int]]:
+    """By client, the table's rows that the partitioner `name` assigns to it.
+
+    Raises:
+        ValueError: flwr-datasets is not installed, has no such partitioner, or refuses its arguments or the images.
+    """
+    os.environ |= _NO_TELEMETRY
+    partitioners = optional("flwr_datasets", EXTRA, f"--partition flwr:{name}").partitioner
+    dataset = optional("datasets", EXTRA, f"--partition flwr:{name}").Dataset.from_dict(table)
+    arguments = _arguments(name, settings, partitioners, clients, seed)
+    try:
+        with redirect_stderr(StringIO()), warnings_ignored():  # progress, and images without a client: checked later
+            partitioner = getattr(partitioners, name)(**arguments)
+            partitioner.dataset = dataset
+            return [partitioner.load_partition(number)["row"] for number in range(partitioner.num_partitions)]
+    except Exception as error:  # raised by the package, which checks arguments and images
+        raise ValueError(f"--partition flwr:{name}: {' '.join(str(error).split())}") from error
+
+
+def _check_assignment(name: str, client_rows: Sequence[Sequence[int]], clients: int, images: int) -> None:
+    """Raises ValueError unless there are so many clients, and each image is in the rows of one of them."""
+    if len(client_rows) != clients:
+        raise ValueError(f"--clients: want the {len(client_rows)} clients that flwr:{name} makes, got {clients}")
+    assigned = sorted(row for part in client_rows for row in part)
+    if assigned != list(range(images)):
+        raise ValueError(
+            f"--partition: want a partitioner that gives each image to one client, got flwr:{name}, which gives "
+            f"{len(set(assigned))} of {images} images, {len(assigned)} times in all"
+        )
 
 
 def _arguments(name: str, settings: dict[str, str], partitioners: Any, clients: int, seed: int) -> dict[str, Any]:
@@ -96,18 +111,19 @@ def _arguments(name: str, settings: dict[str, str], partitioners: Any, clients: 
     if (column := settings.get("partition_by", _COLUMNS[0])) not in _COLUMNS:
         raise ValueError(f"--partition: want partition_by={' or '.join(_COLUMNS)} of flwr:{name}, got {column!r}")
     required = [field for field, parameter in parameters.items() if parameter.default is parameter.empty]
-    if missing := [field for field in required if field not in (*settings, *_OF_RUN)]:
+    if missing := [field for field in required if field not in (*settings, *_RUN_ARGUMENTS)]:
         raise ValueError(f"--partition: want flwr:{name}:{missing[0]}=VALUE, got no {missing[0]}")
-    of_run = dict(zip(_OF_RUN, (clients, column, seed), strict=True))
-    values_of = {field: [_value(part) for part in text.split("+")] for field, text in settings.items()}
+    run_arguments = dict(zip(_RUN_ARGUMENTS, (clients, column, seed), strict=True))
     return {
-        **{field: value for field, value in of_run.items() if field in fields},
-        **{field: values if len(values) > 1 else values[0] for field, values in values_of.items()},
+        **{field: value for field, value in run_arguments.items() if field in fields},
+        **{field: _value(text) for field, text in settings.items()},
     }
 
 
-def _value(text: str) -> int | float | bool | str:
-    """A number, true or false, or the text itself."""
+def _value(text: str) -> Any:
+    """A number, true or false, the text itself, or a list of these for parts joined by ``+``."""
+    if "+" in text:
+        return [_value(part) for part in text.split("+")]
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     for kind in (int, float):

@@ -1,7 +1,7 @@
 """Runs a server generator and its clients in one process.
 
 Clients run in parallel, one thread each: on few cores this trains more images per second than one client on all cores.
-Those with most images begin, so that none of them is left alone at the end of a round.
+Clients with most images start first, so that no long training runs alone at the end of a round.
 Every client has its own random generator, so results do not depend on the number of threads.
 """
 
@@ -47,8 +47,8 @@ class LocalClients(Clients):
 
     Args:
         participants: By client.
-        pool: The threads that they run in.
-        transcript: Which stores their answers.
+        pool: The threads in which clients run.
+        transcript: Moves large answers to files.
     """
 
     def __init__(
@@ -58,19 +58,20 @@ class LocalClients(Clients):
         self.pool, self.transcript = pool, transcript
         self.resumable = all(isinstance(participant.client, Resumable) for participant in participants.values())
 
-    def send(self, ask: Request, delivered: Mapping[str, Message]) -> Iterator[tuple[str, Message]]:
+    def send(self, request: Request, delivered: Mapping[str, Message]) -> Iterator[tuple[str, Message]]:
         largest = sorted(delivered, key=lambda name: self.participants[name].samples, reverse=True)
         answers = {
-            name: self.pool.submit(self._answer, name, ask.verb, ask.round(name), delivered[name]) for name in largest
+            name: self.pool.submit(self._answer, name, request.verb, request.round(name), delivered[name])
+            for name in largest
         }
         return ((name, answers.pop(name).result()) for name in largest)
 
     def models(self) -> dict[str, nn.Module]:
-        held = {name: getattr(participant.client, "model", None) for name, participant in self.participants.items()}
-        return {name: model for name, model in held.items() if isinstance(model, nn.Module)}
+        models = {name: getattr(participant.client, "model", None) for name, participant in self.participants.items()}
+        return {name: model for name, model in models.items() if isinstance(model, nn.Module)}
 
     def _answer(self, name: str, verb: str, round: int, message: Message) -> Message:
-        """A client's answer, which lies in a file until all have answered if it is large."""
+        """A client's answer; large ones lie in files until all clients have answered."""
         return self.transcript.in_files(self.participants[name].answer(verb, round, message))
 
     def log(self) -> dict[str, float]:

@@ -38,8 +38,8 @@ class Workload:
         rows: Training samples; the copies of one image are consecutive rows.
         copies: Rows of each image.
         batch_size: B, in rows.
-        rounds: T; a client trains in at most so many.
-        passes: The mini-batches of one round of plain SGD, for a number of rows: indices into them.
+        rounds: T, the maximum number of rounds in which a client trains.
+        passes: Gives the mini-batches of one round of plain SGD for a number of rows, as indices into the rows.
     """
 
     rows: int
@@ -78,7 +78,7 @@ class LocalTraining:
         return model
 
     def undefended(self) -> "LocalTraining":
-        """Plain SGD on the network that this trains: for the artifacts that a defense would have kept from view."""
+        """Plain SGD on the same network, for artifacts as they were before the defense."""
         return self
 
     def batches(self, work: Workload, rng: torch.Generator) -> Iterator[Tensor]:
@@ -93,7 +93,7 @@ class LocalTraining:
             loss: Mean loss of the samples of a mini-batch.
             batch: The mini-batch.
             work: The client's training.
-            rng: The client's.
+            rng: The client's random numbers.
         """
         loss(batch).backward()
 

@@ -33,17 +33,13 @@ class Participant(Resumable):
         samples: Its number of training samples.
         defense: Applied to what it shares.
         client: The method's client.
-        rng: Of the client.
-        noise: Of the defense.
-        received: The model of the server that it received last; None before the first one.
+        rng: Random numbers of the client.
+        noise: Random numbers of the defense.
+        received: The latest model received from the server; None before the first one.
     """
 
-    checkpointed: ClassVar[tuple[str, ...]] = (
-        "client",
-        "received",
-        "rng",
-        "noise",
-    )  # generators last: loading may draw
+    # generators last, since loading the others may draw from them
+    checkpointed: ClassVar[tuple[str, ...]] = ("client", "received", "rng", "noise")
 
     name: str
     samples: int

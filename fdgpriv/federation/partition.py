@@ -16,7 +16,7 @@ from torch import Tensor
 from fdgpriv.data.dataset import ClientData, Dataset, Domain
 from fdgpriv.data.pixels import as_images, joined
 from fdgpriv.federation.held_out import SHARE, held_out_split
-from fdgpriv.federation.reserve import ENOUGH, of_third_parties, reserve
+from fdgpriv.federation.reserve import UNITS_PER_DOMAIN, reserve, third_party_images
 from fdgpriv.federation.schemes import Assignment, partitioner
 from fdgpriv.federation.weights import Weights, effective
 from fdgpriv.utils.file_memory import in_file
@@ -49,7 +49,7 @@ class Population:
         shadows: Shadow clients, which do not train; additional units of evaluation.
         auxiliary: By source domain, the public images of adversaries.
         other_domain: The images of the target domain that third parties hold.
-        held: By source domain, the number of images that clients train on or hold out.
+        private_counts: By source domain, the number of images that clients train on or hold out.
     """
 
     dataset: Dataset
@@ -60,11 +60,11 @@ class Population:
     shadows: dict[str, ClientData]
     auxiliary: dict[str, Domain]
     other_domain: Domain
-    held: dict[str, int]
+    private_counts: dict[str, int]
     _pools: dict[tuple[str, ...], Tensor] = field(default_factory=dict, init=False)
 
     def weights(self, weights: Weights | None) -> Weights | None:
-        """What weighing the clients so comes to: equal weights also by samples, if all have about as many images."""
+        """The clients' effective weights: ``uniform`` also by samples, if all have about as many images."""
         return effective(weights, [len(data) for data in self.clients.values()])
 
     def main_domain(self, client: str) -> int:
@@ -81,7 +81,7 @@ class Population:
         train = sum(int((self.domain_of[client] == d).sum()) for client in self.clients)
         shadows = [data for shadow, data in self.shadows.items() if self.main_domain(shadow) == d]
         shadow = sum(len(data) + len(data.held_out_labels) for data in shadows)
-        public, held_out = len(self.auxiliary[name]), self.held[name] - train
+        public, held_out = len(self.auxiliary[name]), self.private_counts[name] - train
         unused = domain_size - train - held_out - public - shadow
         return ImageCounts(train=train, held_out=held_out, public=public, shadow=shadow, unused=unused)
 
@@ -94,10 +94,13 @@ class Population:
         return self._pools[names]
 
     def pool_order(self, names: tuple[str, ...]) -> Tensor:
-        """(P,): each image of the pool's place among all training, then all held-out images; random, by a private seed."""
+        """(P,): the pool's random order, as indices into all training images followed by all held-out images.
+
+        Its seed is the checksum of the first client's images, which adversaries do not know.
+        """
         data = [self.data(name) for name in names]
-        private = [crc32(client.pixels.contiguous().numpy().tobytes()) for client in data[:1]]
-        return torch.randperm(sum(len(d) + len(d.held_out_labels) for d in data), generator=generator(61, *private))
+        seeds = [crc32(client.pixels.contiguous().numpy().tobytes()) for client in data[:1]]
+        return torch.randperm(sum(len(d) + len(d.held_out_labels) for d in data), generator=generator(61, *seeds))
 
 
 def populate(
@@ -108,7 +111,7 @@ def populate(
     seed: int,
     attacked: bool = True,
     auxiliary: int | None = None,
-    enough: int = ENOUGH,
+    units_per_domain: int = UNITS_PER_DOMAIN,
     held_out: float = SHARE,
 ) -> Population:
     """Partitions the source domains of `dataset`, by default all but `target`.
@@ -120,9 +123,9 @@ def populate(
         clients: Number of clients; of ``given`` that of the dataset's clients.
         seed: Of the run.
         attacked: If false, no image is public and there are no shadows: clients get all images.
-        auxiliary: Number of images of each domain that adversaries hold; None for a quarter of each source domain, less
-            what shadow clients need, and the whole target domain.
-        enough: Number of clients and shadow clients of each domain to aim at.
+        auxiliary: Number of images of each domain that adversaries hold; None for a quarter of each source domain, minus
+            the images of shadow clients, and for all images of the target domain.
+        units_per_domain: Desired number of clients and shadow clients of each domain.
         held_out: Share of its images that a client holds out for validation.
 
     Raises:
@@ -135,20 +138,14 @@ def populate(
     sources = dataset.sources(target)
     _check_given(dataset, sources, attacked)
     divided = [_public_and_private(domain, AUXILIARY_SHARE if attacked else 0.0, rng) for domain in sources]
-    public, private = ([domain[part] for domain in divided] for part in (0, 1))
+    public, private = [domain for domain, _ in divided], [domain for _, domain in divided]
     assignment = partitioner(partition)(private, clients, rng)
-    names = list(dataset.clients_of(private)) or [f"client-{i:02d}" for i in range(clients)]
-    local = {}
-    for i, name in enumerate(names):
-        parts = [domain.take(by_client[i]) for domain, by_client in zip(private, assignment, strict=True)]
-        local[name] = client_data(name, parts, dataset, held_out, rng)
-    shadows = {}
+    client_parts = _client_parts(dataset, private, assignment)
+    shadow_parts: dict[str, list[Domain]] = {}
     if attacked:
-        public, shadow_parts = _reserved(dataset, public, assignment, auxiliary, enough)
-        for i, (d, part) in enumerate(shadow_parts):
-            parts = [part if other == d else part.part(0, 0) for other in range(len(sources))]
-            name = f"shadow-{i:02d}"
-            shadows[name] = client_data(name, parts, dataset, held_out, rng)
+        public, shadow_parts = _reserved(dataset, public, assignment, auxiliary, units_per_domain)
+    local = {name: client_data(name, parts, dataset, held_out, rng) for name, parts in client_parts.items()}
+    shadows = {name: client_data(name, parts, dataset, held_out, rng) for name, parts in shadow_parts.items()}
     return Population(
         dataset=dataset,
         target=unseen,
@@ -157,20 +154,29 @@ def populate(
         domain_of={name: domains for name, (_, domains) in (local | shadows).items()},
         shadows={name: data for name, (data, _) in shadows.items()},
         auxiliary={domain.name: domain for domain in public},
-        other_domain=of_third_parties(unseen, dataset.left_out(target, auxiliary or 0), auxiliary, rng),
-        held={domain.name: len(domain) for domain in private},
+        other_domain=third_party_images(unseen, dataset.left_out(target, auxiliary or 0), auxiliary, rng),
+        private_counts={domain.name: len(domain) for domain in private},
     )
+
+
+def _client_parts(dataset: Dataset, private: Sequence[Domain], assignment: Assignment) -> dict[str, list[Domain]]:
+    """By client, its part of each source domain; clients without a name in the dataset are numbered."""
+    names = dataset.clients_of(private) or [f"client-{i:02d}" for i in range(len(assignment[0]))]
+    return {
+        name: [domain.take(by_client[i]) for domain, by_client in zip(private, assignment, strict=True)]
+        for i, name in enumerate(names)
+    }
 
 
 def _check_given(dataset: Dataset, sources: Sequence[Domain], attacked: bool) -> None:
     """Raises ValueError if a client of a divided dataset has too few images."""
-    least, why = (4, "public, held out, and two to train on") if attacked else (2, "held out, and to train on")
+    minimum, why = (4, "public, held out, and two to train on") if attacked else (2, "held out, and to train on")
     for domain in sources:
         counts = [] if domain.clients is None else domain.clients.bincount().tolist()
         for name, count in zip(dataset.clients, counts, strict=False):
-            if 0 < count < least:
+            if 0 < count < minimum:
                 raise ValueError(
-                    f"want at least {least} images of each client ({why}), got {count} of {name} in {domain.name}"
+                    f"want at least {minimum} images of each client ({why}), got {count} of {name} in {domain.name}"
                 )
 
 
@@ -182,35 +188,41 @@ def _public_and_private(domain: Domain, share: float, rng: torch.Generator) -> t
 
 
 def _reserved(
-    dataset: Dataset, public: Sequence[Domain], assignment: Assignment, auxiliary: int | None, enough: int
-) -> tuple[list[Domain], list[tuple[int, Domain]]]:
-    """By domain, the images of adversaries; and each shadow client's domain and images: none if a client has two domains.
+    dataset: Dataset, public: Sequence[Domain], assignment: Assignment, auxiliary: int | None, units_per_domain: int
+) -> tuple[list[Domain], dict[str, list[Domain]]]:
+    """Divides public images between adversaries and shadow clients.
 
     Args:
-        dataset: The dataset, for images that the federation does without.
+        dataset: The dataset, which may have images that the federation does not use.
         public: By domain, the images that no client holds.
         assignment: By domain, the images of each client.
-        auxiliary: As of `populate`.
-        enough: As of `populate`.
+        auxiliary, units_per_domain: As of `populate`.
+
+    Returns:
+        By domain, the images of adversaries. By shadow client, its part of each domain, all of them empty but one; there are
+        no shadow clients if a client has images of several domains.
     """
     is_single_domain = all(sum(len(part) > 0 for part in parts) == 1 for parts in zip(*assignment, strict=True))
-    of_adversaries, shadows = [], list[tuple[int, Domain]]()
+    of_adversaries: list[Domain] = []
+    shadows: dict[str, list[Domain]] = {}
     for d, domain in enumerate(public):
         sizes = [len(part) for part in assignment[d] if len(part)] if is_single_domain else []
-        spare = dataset.left_out(domain.name, (auxiliary or 0) + enough * max(sizes, default=0))
-        remaining, parts = reserve(domain, spare, sizes, len(dataset.classes), auxiliary, enough)
+        spare = dataset.left_out(domain.name, (auxiliary or 0) + units_per_domain * max(sizes, default=0))
+        remaining, shadow_images = reserve(domain, spare, sizes, len(dataset.classes), auxiliary, units_per_domain)
         of_adversaries.append(remaining)
-        shadows += [(d, part) for part in parts]
+        for images in shadow_images:
+            parts = [images if other == d else images.part(0, 0) for other in range(len(public))]
+            shadows[f"shadow-{len(shadows):02d}"] = parts
     return of_adversaries, shadows
 
 
 def _is_public(domain: Domain, order: Tensor, share: float) -> Tensor:
-    """Whether each image in this order (N,) is public: the first ones, of each client where the domain is divided."""
+    """Whether each image in this order (N,) is public: the first `share`, of each client if the dataset has clients."""
     owners = torch.zeros_like(order) if domain.clients is None else domain.clients[order]
     is_public = torch.zeros(len(order), dtype=torch.bool)
     for owner in owners.unique():
-        places = (owners == owner).nonzero().flatten()
-        is_public[places[: int(share * len(places))]] = True
+        positions = (owners == owner).nonzero().flatten()
+        is_public[positions[: int(share * len(positions))]] = True
     return is_public
 
 

@@ -30,7 +30,7 @@ VERB = "train"  # the request that every recorded transfer belongs to
 ENCODER = "encoder"  # the layer of recorded styles: the output of the user's encoder
 UNKNOWN_RULE = "unknown"  # the style rule of recorded styles
 METRICS = "metrics"  # the kind of figures other than an accuracy
-_OF_SERVER = (ModelState, ModelUpdate, ClassifierHead)  # kinds that are the server's own where it sends them
+_SERVER_KINDS = (ModelState, ModelUpdate, ClassifierHead)  # kinds that the server computes; others it may pass on
 
 Named = Mapping[str, Any]
 """Tensors, arrays or numbers by name."""
@@ -39,9 +39,9 @@ Named = Mapping[str, Any]
 class Recording:
     """Records the messages of a training in a folder, one after the other.
 
-    What a call was given is on disk when it returns, so that a training that is killed leaves all calls before. Nothing
-    of it stays in memory, and the same tensors sent to several clients in one round are stored once. Values are recorded
-    as they are, also NaN: it is the audit that refuses them.
+    When a call returns, its content is on disk: a training that is killed leaves all complete calls. No tensors stay in
+    memory, and the same tensors sent to several clients in one round are stored once. Values are recorded unchecked, also
+    NaN; the audit refuses them.
 
     Args:
         folder: A new or empty folder.
@@ -79,8 +79,8 @@ class Recording:
     ) -> None:
         """Records what the server sends to `client` in this round; the arguments are those of `up`.
 
-        What another client sent before, other than a model, an update or a head, is recognised by its values as passed on
-        by the server. Several styles, or several kinds that fdgpriv does not know, take several calls.
+        Content with the same values as an earlier client's is recorded as passed on from that client, unless it is a model,
+        an update or a head. Several styles, or several kinds that fdgpriv does not know, take several calls.
         """
         check_client_name(client, "record")
         content = _artifacts(SERVER, round, model, update, style, head, n, metrics, kind, tensors)
@@ -112,7 +112,7 @@ class Recording:
             head: The state dict of a classifier alone.
             n: Number of the client's training images.
             metrics: Figures by name; ``accuracy`` in [0, 1] is that of the received model on the client's held-out images.
-            kind: A word for anything else, for example ``prototype``, which `tensors` are.
+            kind: The name of any other kind of content, for example ``prototype``.
             tensors: By name, the tensors of that kind.
 
         Raises:
@@ -123,7 +123,7 @@ class Recording:
         self._record(client, round, content, sent_by_client=True)
 
     def close(self) -> None:
-        """Ends the recording. An audit leaves out the last round of one that was not closed, unless all clients answered."""
+        """Ends the recording. If it was not closed, an audit leaves out the last round unless all clients answered."""
         with self._lock:
             if not self._manifest.closed:
                 self._write({CLOSED: self._count})
@@ -147,7 +147,7 @@ class Recording:
             keys = {
                 (sender, receiver, round, artifact.kind)
                 for artifact in content
-                if sent_by_client or isinstance(artifact, _OF_SERVER)
+                if sent_by_client or isinstance(artifact, _SERVER_KINDS)
             }
             if repeated := sorted(self._sent & keys):
                 direction = f"from {client}" if sent_by_client else f"to {client}"
@@ -161,7 +161,7 @@ class Recording:
         sha256 = tensors_digest(artifact.tensors())
         if sender != SERVER:
             self._origins.setdefault((artifact.kind, sha256), (sender, round))
-        elif not isinstance(artifact, _OF_SERVER) and (artifact.kind, sha256) in self._origins:
+        elif not isinstance(artifact, _SERVER_KINDS) and (artifact.kind, sha256) in self._origins:
             origin, origin_round = self._origins[artifact.kind, sha256]
             facts = {**artifact.facts(), "client": origin, "round": origin_round}
             artifact = type(artifact).build(artifact.tensors(), facts)
@@ -203,14 +203,16 @@ def _artifacts(
         got = f"kind={kind!r} without any" if kind else f"{', '.join(tensors)} without a kind"
         raise ValueError(f"record: want kind= with tensors by name, got {got}")
     artifacts: list[Artifact] = []
-    states: list[tuple[type[TensorState], Named | None]] = [(ModelState, model), (ClassifierHead, head)]
-    states.append((ModelUpdate, None if update is None else {name: -_tensor(t, name) for name, t in update.items()}))
     figures = dict(metrics or {})
     if "accuracy" in figures:
         accuracy = torch.tensor(float(figures.pop("accuracy")), dtype=torch.float64)
         artifacts.append(ValidationMetrics(client=sender, round=round, accuracy=accuracy))
-    if figures:
-        states.append((named_tensors(METRICS), figures))
+    states: list[tuple[type[TensorState], Named | None]] = [
+        (ModelState, model),
+        (ClassifierHead, head),
+        (ModelUpdate, None if update is None else {name: -_tensor(t, name) for name, t in update.items()}),
+        (named_tensors(METRICS), figures or None),
+    ]
     if kind is not None:
         states.append((named_tensors(kind), tensors))
     for artifact_class, state in states:
@@ -231,6 +233,7 @@ def _artifacts(
 
 
 def _style(sender: str, round: int, style: Sequence[Any]) -> StyleStatistics:
+    """The style of these two or four moments; without the last two, their variances are empty."""
     if len(style) not in (2, 4):
         raise ValueError(f"record: want style=(mean, std) or (mean, std, mean_var, std_var), got {len(style)} parts")
     moments = [_tensor(part, "style").flatten() for part in style]

@@ -34,26 +34,26 @@ def partitioner(spec: str) -> Partitioner:
 
 
 def given(domains: Sequence[Domain], clients: int, rng: torch.Generator) -> Assignment:
-    """Each image has the client that the dataset gives it; clients are in the order of the dataset's."""
-    of_domain = [domain.clients for domain in domains if domain.clients is not None]
-    if len(of_domain) < len(domains):
+    """The dataset's assignment of images to clients, in the order of its clients."""
+    owners_by_domain = [domain.clients for domain in domains if domain.clients is not None]
+    if len(owners_by_domain) < len(domains):
         raise ValueError(f"want images that are divided among clients, got {domains[0].name} without clients")
-    numbers = torch.cat(of_domain).unique().tolist()
+    numbers = torch.cat(owners_by_domain).unique().tolist()
     if len(numbers) != clients:
         raise ValueError(f"--clients: want the {len(numbers)} clients of the data, or no number; got {clients}")
-    return [[(owners == number).nonzero().flatten() for number in numbers] for owners in of_domain]
+    return [[(owners == number).nonzero().flatten() for number in numbers] for owners in owners_by_domain]
 
 
 def single(sizes: list[int], clients: int, rng: torch.Generator) -> Assignment:
-    """Each client has one domain; domains have equally many clients, up to one, which share its samples evenly."""
+    """One domain per client; numbers of clients per domain differ by at most 1; a domain's clients get equal parts."""
     if clients < len(sizes):
         raise ValueError(f"want at least one client per source domain ({len(sizes)}), got {clients}")
-    owner = [i * len(sizes) // clients for i in range(clients)]
+    domain_of = [i * len(sizes) // clients for i in range(clients)]
     assignment: Assignment = []
     for domain, size in enumerate(sizes):
-        parts = iter(torch.randperm(size, generator=rng).tensor_split(owner.count(domain)))
+        parts = iter(torch.randperm(size, generator=rng).tensor_split(domain_of.count(domain)))
         assignment.append(
-            [next(parts) if owner[i] == domain else torch.empty(0, dtype=torch.int64) for i in range(clients)]
+            [next(parts) if domain_of[i] == domain else torch.empty(0, dtype=torch.int64) for i in range(clients)]
         )
     return assignment
 
@@ -92,9 +92,9 @@ def heterogeneity(sizes: list[int], clients: int, rng: torch.Generator, share: f
     main = [domain for domain, count in enumerate(shards) for _ in range(count)]
     assignment: Assignment = []
     for domain, size in enumerate(sizes):
-        wanted = [(1 - share) / shards[domain] * (main[i] == domain) + share / clients for i in range(clients)]
-        counts = [int(size * fraction + 1e-9) for fraction in wanted]
-        holders = [i for i in range(clients) if wanted[i] > 0]
+        fractions = [(1 - share) / shards[domain] * (main[i] == domain) + share / clients for i in range(clients)]
+        counts = [int(size * fraction + 1e-9) for fraction in fractions]
+        holders = [i for i in range(clients) if fractions[i] > 0]
         for extra in range(size - sum(counts)):
             counts[holders[extra % len(holders)]] += 1
         assignment.append(list(torch.randperm(size, generator=rng).split(counts)))

@@ -27,12 +27,12 @@ class Masked:
 
     Attributes:
         uploads: By client, its masked answer.
-        told: By colluder, the sums of the masks that it has in common with honest clients.
-        means: What the server computes from the sum of all answers; a sample count is the sum of all.
+        mask_sums: By colluder, the sums of the masks that it shares with honest clients, which it tells the server.
+        means: The mean answer, which the server computes from the sum; a sample count is the sum of all.
     """
 
     uploads: dict[str, list[Artifact]]
-    told: dict[str, list[Artifact]]
+    mask_sums: dict[str, list[Artifact]]
     means: list[Artifact]
 
 
@@ -40,7 +40,7 @@ def secure_mean(
     messages: Mapping[str, Message],
     rng: torch.Generator,
     colluders: Collection[str] = (),
-    told: Mapping[str, float] | None = None,
+    public_weights: Mapping[str, float] | None = None,
 ) -> Masked:
     """The masked answers of clients, and their mean.
 
@@ -48,9 +48,9 @@ def secure_mean(
         messages: By client, its answer; all have artifacts of the same kinds and shapes. If they contain sample counts,
             the other tensors are weighted by them.
         rng: Of the masks.
-        colluders: Clients that tell the server the masks that they have in common with others.
-        told: By client, the whole number that its tensors are weighted by, as the server told it; None for the sample
-            counts in the answers, or else equal weights.
+        colluders: Clients that tell the server the masks that they share with others.
+        public_weights: By client, a whole number that the server knows; None for the sample counts in the answers, or
+            equal weights if there are none.
 
     Raises:
         ValueError: The answers differ in kinds or shapes, or a sum may overflow.
@@ -59,7 +59,10 @@ def secure_mean(
     forms = {tuple(_form(artifact) for artifact in message) for message in messages.values()}
     if len(forms) > 1:
         raise ValueError("secure sum: want answers of the same kinds and shapes from all clients, got others")
-    weights = {client: _weight(message) if told is None else int(told[client]) for client, message in messages.items()}
+    weights = {
+        client: _weight(message) if public_weights is None else int(public_weights[client])
+        for client, message in messages.items()
+    }
     masked = Masked({client: [] for client in clients}, {client: [] for client in colluders}, [])
     for number, first in enumerate(messages[clients[0]]):
         is_count = isinstance(first, SampleCount)
@@ -68,19 +71,21 @@ def secure_mean(
             for client in clients
         }
         uploads, mask_sums = masked_rows(rows, rng, colluders)
-        for answers, row_of_client in ((masked.uploads, uploads), (masked.told, mask_sums)):
-            for client, row in row_of_client.items():
-                answers[client].append(_upload(row, messages[client][number]))
+        for client, row in uploads.items():
+            masked.uploads[client].append(_upload(row, messages[client][number]))
+        for client, row in mask_sums.items():
+            masked.mask_sums[client].append(_upload(row, messages[client][number]))
         total = _decoded(sum_of(list(uploads.values())))
-        masked.means.append(like(first, total if is_count else total / sum(weights.values())))
+        masked.means.append(with_values(first, total if is_count else total / sum(weights.values())))
     return masked
 
 
 def masked_rows(
     rows: Mapping[str, Ring], rng: torch.Generator, colluders: Collection[str] = ()
 ) -> tuple[dict[str, Ring], dict[str, Ring]]:
-    """Each client's row (D,) plus its masks: one for each other client, added by the first of the two, subtracted by the
-    second. And by colluder the sum (D,) of the masks that it added and an honest client subtracted, or the reverse.
+    """By client, its masked row (D,); by colluder, the sum (D,) of the masks that it shares with honest clients.
+
+    Each pair of clients shares one mask: the first client of the pair adds it, the second subtracts it.
     """
     clients = list(rows)
     masked = {client: row.copy() for client, row in rows.items()}
@@ -99,9 +104,9 @@ def masked_rows(
     return masked, mask_sums
 
 
-def honest_sum(uploads: Iterable[MaskedUpload], told: Iterable[MaskedUpload]) -> Tensor:
-    """The sum (D,) float64 of the honest clients' answers, from their uploads and from what all colluders told."""
-    rows = [tensor.numpy().view(np.uint64) for upload in (*uploads, *told) for tensor in upload.state.values()]
+def honest_sum(uploads: Iterable[MaskedUpload], mask_sums: Iterable[MaskedUpload]) -> Tensor:
+    """The sum (D,) float64 of the honest clients' answers, from their uploads and all colluders' sums of masks."""
+    rows = [tensor.numpy().view(np.uint64) for upload in (*uploads, *mask_sums) for tensor in upload.state.values()]
     return _decoded(sum_of(rows))
 
 
@@ -114,11 +119,13 @@ def sum_of(rows: Sequence[Ring]) -> Ring:
 
 
 def _weight(message: Message) -> int:
+    """The sample count in the answer; 1 if there is none."""
     counts = [int(artifact.count) for artifact in message if isinstance(artifact, SampleCount)]
     return counts[0] if counts else 1
 
 
 def _form(artifact: Artifact) -> tuple[str, tuple[tuple[str, tuple[int, ...]], ...]]:
+    """Its kind, and the names and shapes of its tensors."""
     return artifact.kind, tuple((name, tuple(tensor.shape)) for name, tensor in artifact.tensors().items())
 
 
@@ -147,8 +154,8 @@ def _upload(row: Ring, artifact: Artifact) -> MaskedUpload:
     return MaskedUpload(client=artifact.client, round=artifact.round, state={artifact.kind: masked})
 
 
-def like(artifact: Artifact, row: Tensor) -> Artifact:
-    """The artifact with the numbers in `row` (D,); whole numbers are rounded down."""
+def with_values(artifact: Artifact, row: Tensor) -> Artifact:
+    """The artifact with its values replaced by `row` (D,); integer tensors are rounded down."""
     tensors, begin = {}, 0
     for name, tensor in artifact.tensors().items():
         part = row[begin : begin + tensor.numel()].view(tensor.shape)

@@ -1,4 +1,4 @@
-"""Stores what a training holds in memory as JSON and named tensors, and loads it back bit for bit, without pickle.
+"""Stores the state of a training as JSON and named tensors, and loads it back bit for bit, without pickle.
 
 Stored are numbers, texts, lists, tuples, dictionaries, tensors, artifacts, random generators, networks, optimisers and
 `Resumable` objects. Strides of tensors are kept, since results on another memory format differ in the last bits.
@@ -74,8 +74,8 @@ class StateEncoder:
             name = str(len(self.tensors))
             ordered = value.permute(_order(value.stride()))
             dense = ordered.is_contiguous()
-            whole = value.untyped_storage().nbytes() == value.numel() * value.element_size()
-            self.tensors[name] = (ordered if dense else value.contiguous()).to("cpu", copy=not whole)
+            fills_storage = value.untyped_storage().nbytes() == value.numel() * value.element_size()
+            self.tensors[name] = (ordered if dense else value.contiguous()).to("cpu", copy=not fills_storage)
             stride: list[JsonValue] | None = list(value.stride()) if dense else None
             self._alive.append(value)
             self._stored[key] = {"tensor": name, "stride": stride, "cpu": value.device.type == "cpu"}
@@ -83,7 +83,7 @@ class StateEncoder:
 
 
 class StateDecoder:
-    """Decodes what an StateEncoder wrote; raises KeyError, TypeError, ValueError or RuntimeError if it does not fit.
+    """Decodes what a StateEncoder wrote; raises KeyError, TypeError, ValueError or RuntimeError if it does not fit.
 
     Args:
         tensors: The stored tensors by name.
@@ -183,6 +183,6 @@ def _strided(tensor: Tensor, stride: JsonValue) -> Tensor:
         raise ValueError(f"want {tensor.ndim} strides, got {stride}")
     wanted = tuple(int(str(step)) for step in stride)
     view = tensor.permute(torch.tensor(_order(wanted)).argsort().tolist())
-    if any(size > 1 and step != is_now for size, step, is_now in zip(view.shape, wanted, view.stride(), strict=True)):
+    if any(size > 1 and step != current for size, step, current in zip(view.shape, wanted, view.stride(), strict=True)):
         raise ValueError(f"want strides of a dense tensor, got {list(wanted)}")
-    return view.as_strided(view.shape, wanted)  # strides of dimensions of size 1 are free, and kept as well
+    return view.as_strided(view.shape, wanted)  # strides of dimensions of size 1 are arbitrary, and restored too

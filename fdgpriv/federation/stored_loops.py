@@ -1,4 +1,4 @@
-"""The loops of a server whose training is stored before each pass, and continues at the pass that was not completed."""
+"""Server loops that write a checkpoint before each pass and continue at the first pass that was not completed."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ class StoredLoops:
     """The loops of one server, with a checkpoint before each pass.
 
     Attributes:
-        checkpoints: Writes and reads them.
-        state: The participants' state besides the server's; loaded after it.
-        wire: Its transcript is stored as well.
+        checkpoints: Writes and reads the checkpoints.
+        state: The state of the other participants and the engine; loaded after the server's.
+        wire: Its transcript is stored too.
         settle: Called before a checkpoint is written; afterwards the state does not change.
         device: Of tensors that are not on the CPU.
-        complete: Whether `state` is all that the participants hold; otherwise nothing is stored.
+        complete: Whether `state` is all of the participants' state; otherwise nothing is stored.
     """
 
     checkpoints: Checkpoints
@@ -32,9 +32,9 @@ class StoredLoops:
     _asked: bool = False  # since the last checkpoint
     _inside: bool = False
 
-    def __call__(self, name: str, count: int, held: Mapping[str, object]) -> Iterator[int]:
-        """The passes of the loop `name` that are still to be done; see `Federation.rounds`."""
-        state, start, saved = {"server": dict(held), **self.state}, 0, self.checkpoints.saved
+    def __call__(self, name: str, count: int, server_state: Mapping[str, object]) -> Iterator[int]:
+        """The remaining passes of the loop `name`; see `Federation.rounds`."""
+        state, start, saved = {"server": dict(server_state), **self.state}, 0, self.checkpoints.saved
         if saved is not None:
             if saved.stage != name:
                 return  # done before the checkpoint
@@ -50,8 +50,8 @@ class StoredLoops:
         self._inside = False
 
     def on_ask(self) -> None:
-        """Notes a request of the server; one outside of its loops would be repeated, so that nothing is stored."""
+        """Notes a request of the server. After one outside its loops nothing is stored: it would be repeated on resuming."""
         if self.checkpoints.saved is not None:
-            self.checkpoints.refuse(f"it continues with {self.checkpoints.saved.stage}, of which there is no such loop")
+            self.checkpoints.refuse(f"it continues with {self.checkpoints.saved.stage}, a loop that this server lacks")
         self._asked = True
         self.complete = self.complete and self._inside

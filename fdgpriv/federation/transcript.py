@@ -1,4 +1,4 @@
-"""The transcript of a run: metadata of all exchanged artifacts, tensors of some, saved without pickle.
+"""The transcript of a run: metadata of all exchanged artifacts, tensors of a selection, saved without pickle.
 
 On disk a transcript is a folder: ``manifest.jsonl``, one record per line, and ``tensors.safetensors`` with the stored
 tensors under the keys ``INDEX/NAME``. File names are fixed; nothing in the manifest is used as a path.
@@ -123,12 +123,13 @@ class Transcript:
     kept: dict[int, Artifact] = field(default_factory=dict)
     small: dict[int, Artifact] = field(default_factory=dict)
     closed: bool = True
-    _apart: int = field(default=1, init=False, repr=False, compare=False)  # rounds between those that are stored
-    _latest: int = field(default=-1, init=False, repr=False, compare=False)  # round before which was dropped
+    _interval: int = field(default=1, init=False, repr=False, compare=False)  # between stored rounds
+    _latest: int = field(default=-1, init=False, repr=False, compare=False)  # earlier rounds have been thinned
     _references: Counter[int] = field(default_factory=Counter, init=False, repr=False, compare=False)  # by id
     _stored_bytes: int = field(default=0, init=False, repr=False, compare=False)  # of large artifacts
-    # the last large artifact, and the same in a file: what several clients receive is written once
-    _last: tuple[Artifact, Artifact] | None = field(default=None, init=False, repr=False, compare=False)
+    # the latest large artifact and its copy in a file: one that several clients receive is written once
+    _latest_copy: tuple[Artifact, Artifact] | None = field(default=None, init=False, repr=False, compare=False)
+    # shapes and dtypes of loaded records, one object for equal ones: with relays there may be tens of thousands
     _forms: dict[str, tuple[Any, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -137,29 +138,29 @@ class Transcript:
         self._count_all()
 
     def add(self, record: Record, artifact: Artifact) -> Artifact:
-        """Add one transfer; returns the artifact as it is stored, or itself if it is not."""
+        """Adds one transfer; returns the stored artifact, or the same one if it is not stored."""
         index = len(self.records)
         self.records.append(record)
         if self.keep != "small" or (record.nbytes <= SMALL and not isinstance(artifact, TensorState)):
             artifact = self.kept[index] = self._in_file(artifact)
         if self.keep in ("last", "ends", VIEWS) and record.nbytes > SMALL:
-            # a round's are dropped when clients share in a later one: a final model that is only sent drops none
+            # clients' answers in a later round drop this round's large artifacts; a final model that is only sent does not
             self._forget(record, artifact)
         return artifact
 
     def _forget(self, record: Record, artifact: Artifact) -> None:
-        """Drops the large artifacts that the rule does not store, once this one was added."""
+        """Drops large artifacts that the rule no longer stores after this one was added."""
         self._count(artifact, record.nbytes)
         last = record.round - int(record.sender == SERVER)
-        if last > self._latest or record.round < self._latest:  # else no other has become old
+        if last > self._latest or record.round < self._latest:  # otherwise nothing changes
             self._latest = max(last, self._latest)
             self._drop(last)
-        while self.keep == VIEWS and self._stored_bytes > BUDGET and self._apart <= last:
-            self._apart *= 2
+        while self.keep == VIEWS and self._stored_bytes > BUDGET and self._interval <= last:
+            self._interval *= 2
             self._drop(last)
 
     def _count(self, artifact: Artifact, nbytes: int) -> None:
-        """Adds an artifact to those of which bytes are counted; what several clients received counts once."""
+        """Counts an artifact's bytes, once if several clients received it."""
         self._references[id(artifact)] += 1
         if self._references[id(artifact)] == 1:
             self._stored_bytes += nbytes
@@ -189,35 +190,36 @@ class Transcript:
                 self.small[i] = parts[id(artifact)]
 
     def _drops(self, record: Record, since: int) -> bool:
-        """Whether the rule drops this large artifact of a round so many after the first, once it is not the last."""
+        """Whether the rule drops this large artifact, `since` rounds after the first, once a later round is complete."""
         if self.keep == "last":
             return since > 0 or record.receiver == SERVER
-        return since > 0 if self.keep == "ends" else bool(since % self._apart)
+        return since > 0 if self.keep == "ends" else bool(since % self._interval)
 
     def in_files(self, message: Message) -> Message:
-        """An answer that waits to be checked and added, with the artifacts in files that will be stored in files.
+        """An answer that is not checked yet, with large artifacts moved to files.
 
-        One of which no file can be made, as it is no artifact or none of dense tensors, stays as it is.
+        Unchanged if an element is no artifact or has no dense tensors.
         """
         if self.keep == "small":
             return message
-        in_files = attempt(lambda: [artifact.in_file(self._least) for artifact in message])
+        in_files = attempt(lambda: [artifact.in_file(self._file_bytes) for artifact in message])
         return message if isinstance(in_files, Failed) else in_files
 
     @property
-    def _least(self) -> int:
+    def _file_bytes(self) -> int:
         """Bytes from which an artifact is stored in a file."""
         return SMALL if self.keep == VIEWS else LARGE
 
     def _in_file(self, artifact: Artifact) -> Artifact:
-        if artifact.nbytes < self._least:
+        """The artifact, in a file if it is large."""
+        if artifact.nbytes < self._file_bytes:
             return artifact
-        if self._last is None or self._last[0] is not artifact:
-            self._last = artifact, artifact.in_file(self._least)
-        return self._last[1]
+        if self._latest_copy is None or self._latest_copy[0] is not artifact:
+            self._latest_copy = artifact, artifact.in_file(self._file_bytes)
+        return self._latest_copy[1]
 
     def thinned(self, keep: str) -> "Transcript":
-        """The same transfers with the artifacts that another rule stores, of those that are stored."""
+        """The same transfers, with those of the stored artifacts that the rule `keep` stores."""
         thin = Transcript(keep, list(self.records), dict(self.kept))
         shared = [record.round for record in self.records if record.receiver == SERVER and record.nbytes > SMALL]
         if keep in ("last", "ends") and shared:
@@ -226,10 +228,10 @@ class Transcript:
 
     @property
     def is_thinned(self) -> bool:
-        """Whether large artifacts that attacks read while it was recorded were dropped since."""
+        """Whether large artifacts that attacks read have been dropped."""
         return self.keep in ("last", "ends") and len(self.kept) < len(self.records)
 
-    def crossed(self, kind: str) -> bool:
+    def was_transferred(self, kind: str) -> bool:
         """Whether any artifact of this kind was transferred, stored or not."""
         return any(record.kind == kind for record in self.records)
 
@@ -237,8 +239,8 @@ class Transcript:
         """Every transfer of an artifact of this kind, with the artifact if it is stored.
 
         Args:
-            kind: Of the artifacts.
-            small: Whether an artifact of which only the small tensors are stored counts as stored, with these.
+            kind: The kind.
+            small: Whether to give the small tensors of an artifact whose other tensors are not stored.
         """
         for index, record in enumerate(self.records):
             if record.kind == kind:
@@ -266,14 +268,14 @@ class Transcript:
         return next(iter(models.values())) if len(models) == 1 else None
 
     def save(self, folder: Path) -> None:
-        """Write the transcript into `folder`, each file atomically."""
+        """Writes the transcript into `folder`, each file atomically."""
         folder.mkdir(parents=True, exist_ok=True)
-        owner: dict[int, int] = {}  # an artifact sent to several clients is written once
+        first_index: dict[int, int] = {}  # by id of an artifact: one sent to several clients is written once
         lines: list[str] = []
         tensors: dict[str, Tensor] = {}
         for index, record in enumerate(self.records):
             artifact = self.kept.get(index, self.small.get(index))
-            stored = None if artifact is None else owner.setdefault(id(artifact), index)
+            stored = None if artifact is None else first_index.setdefault(id(artifact), index)
             if artifact is not None and stored == index:
                 parts = artifact.tensors() if artifact.nbytes >= LARGE else unshared(artifact.tensors())
                 tensors |= {f"{index}/{name}": tensor for name, tensor in parts.items()}
@@ -286,8 +288,8 @@ class Transcript:
     def load(cls, folder: Path) -> Self:
         """The transcript in `folder`.
 
-        Checks that records and tensors are consistent; `fdgpriv.training` checks the SHA-256 of the files. Of a recording
-        whose training was killed, what was written is loaded.
+        Checks that records and tensors are consistent; `fdgpriv.training` checks the SHA-256 of the files. A recording
+        whose training was killed is loaded as far as it was written.
 
         Raises:
             DamagedTranscript: The folder contains no valid transcript.
@@ -359,22 +361,12 @@ class Transcript:
     def _load_line(self, index: int, line: dict[str, Any], file: Any, unread: set[str], recorded: bool = False) -> None:
         """Adds the record of one line, with its tensors of the open file; their keys are taken from `unread`.
 
-        Only a recording may have kinds that fdgpriv does not know, and values that are not finite: they are not fdgpriv's.
+        Only a recording may have kinds that fdgpriv does not know, and values that are not finite.
         """
-        if set(line) != {"record", "facts", "stored", "whole"}:
-            raise DamagedTranscript(f"record {index}: want record, facts, stored, whole; got {', '.join(sorted(line))}")
-        unknown = set(line["record"]) ^ {f.name for f in fields(Record)}
-        if unknown:
-            raise DamagedTranscript(f"record {index}: unknown or missing {', '.join(sorted(unknown))}")
-        try:
-            record = _RECORD.validate_python(line["record"])
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise DamagedTranscript(f"record {index}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-        # records of one network share these: with relays there may be tens of thousands
-        shapes, dtypes = self._forms.setdefault(repr((record.shapes, record.dtypes)), (record.shapes, record.dtypes))
-        record = replace(record, shapes=shapes, dtypes=dtypes)
-        self.records.append(record)
+        record = _parsed_record(index, line)
+        forms = record.shapes, record.dtypes
+        shapes, dtypes = self._forms.setdefault(repr(forms), forms)
+        self.records.append(replace(record, shapes=shapes, dtypes=dtypes))
         stored = line["stored"]
         if stored is None:
             return
@@ -383,30 +375,52 @@ class Transcript:
             raise DamagedTranscript(f"record {index}: stored wants the index of an earlier record, got {stored!r}")
         if record.kind not in Artifact.kinds and not recorded:
             raise DamagedTranscript(f"record {index}: want a kind of {', '.join(Artifact.kinds)}; got {record.kind!r}")
-        if stored == index:
+        if stored != index:
+            artifacts[index] = artifacts[stored]
+        else:
             names = [name for name in record.shapes if line["whole"] or f"{index}/{name}" in unread]
             unread -= {f"{index}/{name}" for name in names}
             tensors = {name: file.get_tensor(f"{index}/{name}") for name in names}
-            for name, tensor in tensors.items():
-                shape, dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
-                if (shape, dtype) != (record.shapes[name], record.dtypes.get(name)):
-                    raise DamagedTranscript(f"record {index}: {name} wants {record.shapes[name]}, got {shape} {dtype}")
-            artifact_class = Artifact.kinds.get(record.kind) or named_tensors(record.kind)
-            artifact = artifact_class.build(tensors, line["facts"])
-            if not recorded and (bad := artifact.not_finite()) is not None:
-                raise DamagedTranscript(f"record {index}: {bad} holds NaN or an infinity")
+            artifact = _loaded_artifact(index, record, tensors, line["facts"])
+            if not recorded and (name := artifact.not_finite()) is not None:
+                raise DamagedTranscript(f"record {index}: {name} holds NaN or an infinity")
             artifacts[index] = artifact.in_file(SMALL) if self.keep == VIEWS else artifact
-        else:
-            artifacts[index] = artifacts[stored]
-        if not line["whole"]:
-            return
-        artifact = self.kept[index]
-        facts_of_transfer = (record.sender, record.receiver, record.verb, record.samples, record.clients)
-        relay = max(record.round, artifact.round) if record.relayed else None
-        actual = asdict(Record.of(artifact, *facts_of_transfer, relay))
-        for name, stated in asdict(record).items():
-            if stated != actual[name]:
-                raise DamagedTranscript(f"record {index}: {name} wants {actual[name]}, as stored; got {stated}")
+        if line["whole"]:
+            _check_record(index, record, artifacts[index])
+
+
+def _parsed_record(index: int, line: dict[str, Any]) -> Record:
+    """The record of a manifest's line; DamagedTranscript if a field is missing, unknown or of another type."""
+    if set(line) != {"record", "facts", "stored", "whole"}:
+        raise DamagedTranscript(f"record {index}: want record, facts, stored, whole; got {', '.join(sorted(line))}")
+    unknown = set(line["record"]) ^ {f.name for f in fields(Record)}
+    if unknown:
+        raise DamagedTranscript(f"record {index}: unknown or missing {', '.join(sorted(unknown))}")
+    try:
+        return _RECORD.validate_python(line["record"])
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise DamagedTranscript(f"record {index}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+def _loaded_artifact(index: int, record: Record, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Artifact:
+    """The artifact of these tensors; DamagedTranscript if they have other shapes or dtypes than the record states."""
+    for name, tensor in tensors.items():
+        shape, dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
+        if (shape, dtype) != (record.shapes[name], record.dtypes.get(name)):
+            raise DamagedTranscript(f"record {index}: {name} wants {record.shapes[name]}, got {shape} {dtype}")
+    artifact_class = Artifact.kinds.get(record.kind) or named_tensors(record.kind)
+    return artifact_class.build(tensors, facts)
+
+
+def _check_record(index: int, record: Record, artifact: Artifact) -> None:
+    """Raises DamagedTranscript if the record states other facts of the artifact than it has."""
+    facts_of_transfer = (record.sender, record.receiver, record.verb, record.samples, record.clients)
+    relay_round = max(record.round, artifact.round) if record.relayed else None
+    actual = asdict(Record.of(artifact, *facts_of_transfer, relay_round))
+    for name, stated in asdict(record).items():
+        if stated != actual[name]:
+            raise DamagedTranscript(f"record {index}: {name} wants {actual[name]}, as stored; got {stated}")
 
 
 def tensors_file(index: int) -> str:
@@ -417,8 +431,13 @@ def tensors_file(index: int) -> str:
 def manifest_line(
     record: Record, facts: dict[str, Any] | None, stored: int | None, whole: bool = True
 ) -> dict[str, Any]:
-    """The line of one record: the artifact's facts, the index of the record that its tensors are stored with, and whether
-    all are.
+    """The line of one record.
+
+    Args:
+        record: The record.
+        facts: Of the artifact; None if it is not stored.
+        stored: The index of the record with which its tensors are stored; None if they are not.
+        whole: Whether all of its tensors are stored, not only small ones.
     """
     return {"record": asdict(record), "facts": facts, "stored": stored, "whole": whole}
 

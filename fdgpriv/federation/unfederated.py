@@ -1,4 +1,4 @@
-"""Trainings that are no federation: on the images of all clients at one place, or of each client by itself."""
+"""Trainings without a federation: centralised, on the images of all clients; or local, of each client alone."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,7 +14,7 @@ POOL = "pool"  # the name of the one participant that holds all images
 
 
 def participants_of(method: FederatedMethod, data: Mapping[str, ClientData]) -> Mapping[str, ClientData]:
-    """The data of those that train: each client's own, or where the method `pools_images`, all at one participant."""
+    """By participant, its training data: each client's, or all images at one participant if the method `pools_images`."""
     return {POOL: _pooled(list(data.values()))} if method.pools_images and data else data
 
 
@@ -30,7 +30,7 @@ def _pooled(data: list[ClientData]) -> ClientData:
 
 
 class UnsharedModels(nn.Module):
-    """Result of a training in which no client shares its model: the engine fills it for the evaluator, at the end."""
+    """The clients' models of a training in which none is shared; the engine sets them at the end, for the evaluator."""
 
     def __init__(self) -> None:
         super().__init__()

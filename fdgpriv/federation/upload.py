@@ -39,7 +39,7 @@ class ClientFailed(ValueError):
 
 @contextmanager
 def client_errors(client: str, verb: str, round: int | None) -> Iterator[None]:
-    """Converts exceptions of the client's code to ClientFailed, with the exception as cause, but not that of a full disk."""
+    """Converts exceptions of the client's code, except that of a full disk, to ClientFailed with the exception as cause."""
     try:
         yield
     except ClientFailed:
@@ -55,13 +55,13 @@ class ExpectedArtifact:
     """Artifacts of one kind that the server expects in each client's answer.
 
     Attributes:
-        like: Template with the expected kind, tensor names, shapes, dtypes and facts; its client and round are ignored.
-            Of its values only BatchNorm counters are used: a client's may exceed them by at most `MAX_COUNT`.
+        template: An artifact with the expected kind, tensor names, shapes, dtypes and facts; its client and round are
+            ignored. Of its values only BatchNorm counters are used: a client's may exceed them by at most `MAX_COUNT`.
         least, most: Bounds on the number of artifacts.
         signed: Whether values may be negative.
     """
 
-    like: Artifact
+    template: Artifact
     least: int = 1
     most: int = 1
     signed: bool = True
@@ -94,29 +94,32 @@ def faults(
         count = sum(_matches(artifact, part, wanted or ()) for artifact in artifacts)
         if not part.least <= count <= part.most:
             numbers = str(part.least) if part.least == part.most else f"{part.least} to {part.most}"
-            yield f"want {numbers} {part.like.kind}, got {count}"
+            yield f"want {numbers} {part.template.kind}, got {count}"
     for artifact in artifacts:
         fitting = [part for part in wanted or () if _matches(artifact, part, wanted or ())]
         if wanted is not None and not fitting:
-            kinds = ", ".join(part.like.kind for part in wanted)
+            kinds = ", ".join(part.template.kind for part in wanted)
             yield f"want {kinds or 'no artifact'}, got {artifact.kind}"
-        for fault in _of_artifact(artifact, client, round, fitting[0] if fitting else None):
+        for fault in _artifact_faults(artifact, client, round, fitting[0] if fitting else None):
             yield f"{artifact.kind}: {fault}"
 
 
 def _matches(artifact: Artifact, part: ExpectedArtifact, wanted: Sequence[ExpectedArtifact]) -> bool:
     """Whether `part` describes this artifact: the only part of its kind, or of several the one with its facts."""
-    if type(artifact) is not type(part.like):
+    if type(artifact) is not type(part.template):
         return False
-    is_only = sum(type(other.like) is type(artifact) for other in wanted) == 1
-    return is_only or _protocol_facts(artifact) == _protocol_facts(part.like)
+    is_only = sum(type(other.template) is type(artifact) for other in wanted) == 1
+    return is_only or _protocol_facts(artifact) == _protocol_facts(part.template)
 
 
 def _protocol_facts(artifact: Artifact) -> dict[str, str | int | float | bool | None]:
     return {name: value for name, value in artifact.facts().items() if name not in ("client", "round")}
 
 
-def _of_artifact(artifact: Artifact, client: str, round: int | None, wanted: ExpectedArtifact | None) -> Iterator[str]:
+def _artifact_faults(
+    artifact: Artifact, client: str, round: int | None, wanted: ExpectedArtifact | None
+) -> Iterator[str]:
+    """The errors in one artifact of the answer: sender, round, layout, form and values."""
     if artifact.client != client:
         yield f"want client {client}, got {artifact.client}"
     if round is not None and (type(artifact.round) is not int or artifact.round != round):
@@ -129,16 +132,16 @@ def _of_artifact(artifact: Artifact, client: str, round: int | None, wanted: Exp
         if tensor.layout is not torch.strided or tensor.is_nested or tensor.device.type != "cpu":
             yield f"want {name} dense in CPU memory, got {str(tensor.layout).removeprefix('torch.')} on {tensor.device}"
     if wanted is not None:
-        yield from _differences(artifact, wanted.like)
-    yield from artifact.impossible_values(None if wanted is None else wanted.like)
+        yield from _differences(artifact, wanted.template)
+    yield from artifact.impossible_values(None if wanted is None else wanted.template)
     if wanted is not None and not wanted.signed:
         for name, tensor in artifact.tensors().items():
             yield from out_of_range(name, tensor, 0)
 
 
-def _differences(artifact: Artifact, like: Artifact) -> Iterator[str]:
-    """Differences in names, shapes, dtypes and facts from `like`."""
-    tensors, expected = artifact.tensors(), like.tensors()
+def _differences(artifact: Artifact, template: Artifact) -> Iterator[str]:
+    """Differences in names, shapes, dtypes and facts from the template."""
+    tensors, expected = artifact.tensors(), template.tensors()
     for name in expected:
         if name not in tensors:
             yield f"want the tensor {name}, got none of that name"
@@ -149,7 +152,7 @@ def _differences(artifact: Artifact, like: Artifact) -> Iterator[str]:
         if tensors[name].shape != tensor.shape or tensors[name].dtype != tensor.dtype:
             yield f"want {name} {_form(tensor)}, got {_form(tensors[name])}"
     facts = artifact.facts()
-    for name, value in _protocol_facts(like).items():
+    for name, value in _protocol_facts(template).items():
         if facts.get(name) != value:
             yield f"want {name} {value}, got {facts.get(name)}"
 

@@ -4,14 +4,14 @@ from collections.abc import Collection
 from typing import Literal
 
 Weights = Literal["samples", "uniform"]
-ALIKE = 0.05  # sizes that differ by at most this share give weights that are as good as equal
+SIMILAR_SIZES = 0.05  # sizes that differ by at most this share count as equal
 
 
 def effective(weights: Weights | None, sizes: Collection[int]) -> Weights | None:
-    """The weights of clients with these numbers of samples: ``uniform`` also by samples, if all have about as many.
+    """The weights of clients with these numbers of samples: ``uniform`` also for weights by samples if sizes are similar.
 
-    None, of a method that averages no models, stays None.
+    None (of a method that averages no models) stays None.
     """
-    if weights == "samples" and max(sizes) <= (1 + ALIKE) * min(sizes):
+    if weights == "samples" and max(sizes) <= (1 + SIMILAR_SIZES) * min(sizes):
         return "uniform"
     return weights

@@ -1,6 +1,6 @@
 """The server's half of the transport between it and its clients: validates, records and delivers every artifact.
 
-The clients' half is in `fdgpriv.federation.participant`: there, defenses are applied.
+The clients' half, which applies defenses, is in `fdgpriv.federation.participant`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,11 +27,11 @@ class Wire:
 
     Attributes:
         sizes: Number of training samples by client, for the ledger only.
-        defense: Which each client applies before it shares; here, what of it the server knows and does.
+        defense: Applied by each client before it shares; the wire does its part at the server (aggregation, anonymity).
         transcript: Records all transfers.
-        masks: Of secure aggregation, agreed between the clients; not known to the server.
-        shared: By kind, the clients that shared one, as keys.
-        latest: By kind and client, the last artifact it shared, unless these are tensors of a network.
+        masks: Random numbers of secure aggregation, agreed between the clients; not known to the server.
+        shared: By kind, the clients that shared such an artifact, as keys.
+        latest: By kind and client, the client's latest artifact; network tensors excepted.
     """
 
     sizes: Mapping[str, int]
@@ -66,23 +66,23 @@ class Wire:
         self._check(client, verb, message, round, wanted)
         return self._record_answer(client, verb, message)
 
-    def collect(self, ask: Request, messages: Mapping[str, Message]) -> Answers:
+    def collect(self, request: Request, messages: Mapping[str, Message]) -> Answers:
         """By client, its answer as the server receives it: validated, recorded, and summed or shuffled.
 
         Args:
-            ask: The request.
+            request: The request.
             messages: By client, its answer as it left the client.
 
         Raises:
             ClientFailed: An answer is invalid; nothing of it is recorded.
             Diverged: An answer contains NaN, an infinity or excessive values.
         """
-        if self.defense.aggregates and ask.reduce == "mean":
+        if self.defense.aggregates and request.reduce == "mean":
             for client, message in messages.items():
-                self._check(client, ask.verb, message, ask.round(client), ask.wanted)
-            return self._aggregated(ask, messages)
+                self._check(client, request.verb, message, request.round(client), request.wanted)
+            return self._aggregated(request, messages)
         answers = {
-            client: self.receive(client, ask.verb, message, ask.round(client), ask.wanted)
+            client: self.receive(client, request.verb, message, request.round(client), request.wanted)
             for client, message in messages.items()
         }
         if not self.defense.anonymous:
@@ -101,10 +101,9 @@ class Wire:
         """Raises ClientFailed if the answer is invalid."""
         with client_errors(client, verb, round):
             if wanted is not None:
-                withheld = [self.defense.withholds(part.like, self.sizes[client]) for part in wanted]
+                size = self.sizes[client]
                 wanted = [
-                    replace(part, least=0) if may_lack else part
-                    for part, may_lack in zip(wanted, withheld, strict=True)
+                    replace(part, least=0) if self.defense.withholds(part.template, size) else part for part in wanted
                 ]
             for fault in faults(message, client, round, wanted):
                 raise ClientFailed(client, verb, round, fault)
@@ -119,24 +118,24 @@ class Wire:
                 self.latest.setdefault(artifact.kind, {})[client] = artifact
         return message
 
-    def _aggregated(self, ask: Request, messages: Mapping[str, Message]) -> Answers:
-        """The mean answer, in place of each client's; recorded are the masked uploads."""
+    def _aggregated(self, request: Request, messages: Mapping[str, Message]) -> Answers:
+        """By client, the mean answer of all clients; records the masked uploads."""
         for message in messages.values():
             for artifact in message:
                 self._check_finite(artifact, artifact.client)
         colluders = sorted(messages)[len(messages) - min(len(messages), self.defense.colluding) :]
-        masked = secure_mean(messages, self.masks, colluders, ask.weights)
+        masked = secure_mean(messages, self.masks, colluders, request.weights)
         for client, uploads in masked.uploads.items():
-            self._record_answer(client, ask.verb, uploads)
-        for client, mask_sums in masked.told.items():
+            self._record_answer(client, request.verb, uploads)
+        for client, mask_sums in masked.mask_sums.items():
             self._record_answer(client, TOLD, mask_sums)
         return {client: [artifact.seen_as(client) for artifact in masked.means] for client in messages}
 
     def down(self, client: str, verb: str, message: Sequence[Artifact], round: int | None = None) -> Message:
         """The server's message as `client` receives it: recorded, with other clients' names replaced.
 
-        Other clients are called peer, peer-2, ... in order of appearance in this message. `round` is that of the request;
-        None for the artifacts' own.
+        Other clients are called peer, peer-2, ... in order of appearance in this message. `round` is the request's; None
+        for the round of each artifact.
         """
         message = [self._released(artifact, client) for artifact in message]
         message = [self._record(artifact, SERVER, client, verb, round) for artifact in message]
@@ -145,7 +144,7 @@ class Wire:
         return [a.seen_as(names[a.client]) if a.client in names else a for a in message]
 
     def _released(self, artifact: Artifact, receiver: str) -> Artifact:
-        """What the defense lets the server send of another client's artifact, or of one made of several clients'."""
+        """The artifact as the defense lets the server send it, if it is another client's or computed from several clients'."""
         if not isinstance(artifact, Artifact) or artifact.client == receiver:
             return artifact
         kind = artifact.aggregated_from if artifact.client == SERVER else artifact.kind

@@ -8,7 +8,7 @@ from torch import Tensor
 from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.artifacts.parameters import TOLD, MaskedUpload, ModelState
 from fdgpriv.artifacts.statistics import SampleCount
-from fdgpriv.federation.secure_sum import honest_sum, like
+from fdgpriv.federation.secure_sum import honest_sum, with_values
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.simulation.artifact_series import ArtifactSeries, EarlierRound
 from fdgpriv.simulation.recorded_run import RecordedRun
@@ -75,6 +75,6 @@ def _honest_mean(
     if ModelState.kind not in kinds:
         return None
     count = float(total(SampleCount.kind)) if SampleCount.kind in kinds else len(honest)
-    mean = like(received, total(ModelState.kind) / count)
+    mean = with_values(received, total(ModelState.kind) / count)
     assert isinstance(mean, ModelState)
     return replace(mean, client=SERVER), honest
