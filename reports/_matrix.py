@@ -123,8 +123,10 @@ def _shadow_clients(runs: Sequence[Run]) -> tuple[Section, ...]:
     shares = {}
     for run in runs:
         units = [attack.units for attack in run.attacks if attack.units and attack.units.federated is not None]
-        shadows = max((unit.shadows or 0 for unit in units), default=0)
-        federated = max((unit.federated or 0 for unit in units), default=0)
+        if not units:  # a failed run attacks nobody
+            continue
+        shadows = max(unit.shadows or 0 for unit in units)
+        federated = max(unit.federated or 0 for unit in units)
         share = f"up to {shadows} of {federated + shadows} attacked clients" if shadows else "none"
         shares[run.method, shadows, federated] = share
     if set(shares.values()) <= {"none"}:

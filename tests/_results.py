@@ -185,7 +185,6 @@ def question(found: AttackFinding, at: int, scope: Scope) -> Question:
     """What one attack, the run's `at`-th, says of its question in one scope."""
     test = found.leakage[scope]
     assert test.p is not None
-    assert test.lead is not None
     name = test.control if test.control in found.controls else next(iter(found.controls))
     open_ = test.verdict == "inconclusive"
     best = Strongest(attack=found.attack, metric=found.headline, value=found.metrics[found.headline], control=name,

@@ -178,7 +178,6 @@ def test_style_scores_equal_those_of_our_training(digits: Dataset, tmp_path: Pat
     fitted = fit(shortened(digits, 60), clients=6, settings=settings, keep="all")
     layer = fitted.evaluator().template.at
     evaluator = evaluator_of(fitted, tmp_path / "run", f"backbone.body.{layer}")
-    assert evaluator.recorded_styles is not None
     assert evaluator.recorded_styles.uses_batch_statistics
     assert len(evaluator.recorded_styles.rounds) == 2
     for attack in ("domain_inference:simulations=6", "linkage"):
@@ -206,10 +205,8 @@ def test_an_audit_is_whole(tmp_path: Path) -> None:
     (run,) = results.runs
     assert (tmp_path / "audit" / "report.html").is_file()
     assert not list(run.failed_parts())
-    assert run.utility is not None
     assert [round.round for round in run.utility.rounds] == [1, 2]
     assert {row.kind for row in run.artifacts} == {"model_state", "style_statistics", "sample_count"}
-    assert run.images is not None
     assert run.images.train == 4 * 12
     sizes = [a for a in run.attacks if a.attack == "client_size" and a.kind == "sample_count"]
     assert sizes[0].metrics["relative_error"].value == 0
@@ -436,7 +433,6 @@ def test_images_in_no_known_form_are_refused(form: Any, message: str) -> None:
 
 def test_without_public_images_no_accuracy_is_known(recording: Path, tmp_path: Path) -> None:
     federation = case(tmp_path, recording, public={})
-    assert federation.final is not None
     accuracies = utility(federation.final, federation.population)
     for figure in (accuracies.source_accuracy, accuracies.target_accuracy, accuracies.calibration_error):
         assert figure.value is None

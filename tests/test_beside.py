@@ -171,7 +171,6 @@ def row(verdict: Verdict, value: float, attack: str = "membership", **given: Any
 
 def failing(row: AttackFinding) -> AttackFinding:
     """The same, its positive control without success."""
-    assert row.positive_control is not None
     weak = row.positive_control.model_copy(update={"p": 0.5, "succeeded": False})
     return row.model_copy(update={"positive_control": weak})
 

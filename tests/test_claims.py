@@ -147,7 +147,6 @@ def test_the_p_of_a_lead_over_colour_counts_in_the_claim() -> None:
     """Student's t over the units of the interval, and the larger of both p."""
     lead = figure(0.5, float(stats.t.ppf(0.975, 23)) * 0.2)  # 2.5 standard errors
     expected = float(stats.t.sf(2.5, 23))
-    assert lead.ci95 is not None
     assert Interval(lead.value, *lead.ci95, 24).p_above() == pytest.approx(expected)
     row = LEAK.model_copy(update={"metrics": {**LEAK.metrics, OVER_OWN_COLOUR: lead}})
     assert no_leak_beyond_colour("gan")(case(row)).p == pytest.approx(expected)
@@ -676,7 +675,6 @@ def test_inversions_of_one_layer_and_all_are_listed() -> None:
 def test_style_space_against_a_loop(fitted: Fitted) -> None:
     evaluator = fitted.evaluator()
     found = style_space(evaluator)
-    assert evaluator.recorded_styles is not None
     layer, population = evaluator.template.at, evaluator.population
     points = torch.cat(
         [torch.cat(evaluator.recorded_styles.of_client(d.images, layer), 1) for d in population.clients.values()]

@@ -265,7 +265,6 @@ def test_a_client_s_artifact_is_the_one_that_crossed(by_role: ByRole, fitted: Fi
 def as_a_client(fitted: Fitted, images: Tensor, rule: str) -> tuple[Tensor, Tensor]:
     """Each image's style by the last model, taken by a client that holds these: alone as it is, several in batches."""
     state = fitted.transcript.model_sent(max(r.round for r, _ in fitted.transcript.of_kind("model_state")))
-    assert state is not None
     model = fitted.method.model(fitted.federation, torch.Generator().manual_seed(9))
     state.load_into(model)
     styles = fitted.method.disclosure().styles

@@ -81,8 +81,6 @@ def test_dp_at_matched_accuracy_by_pairs() -> None:
     close, far = noise(8, (0.655, 0.668, 0.650)), noise(2, (0.60, 0.62, 0.59))
     found = by_defense(NONE, close, far)
     cost = found["gaussian:epsilon=8"].cost
-    assert cost is not None
-    assert cost.ci95 is not None
     assert cost.value == pytest.approx(-0.012333, abs=1e-6)
     assert cost.ci95 == pytest.approx((-0.018586, -0.006081), abs=1e-5)
     assert cost.n == 3
@@ -106,12 +104,10 @@ def test_dp_at_matched_accuracy_with_one_seed() -> None:
 def test_cost_is_over_pairs_of_trainings() -> None:
     some = protected("x", (0.60, 0.62), {"domain": 1.0})
     found = by_defense(NONE, some)
-    assert found["none"].accuracy is not None
     assert found["none"].accuracy.value == pytest.approx(0.67)
     assert found["none"].accuracy.n == 3
     assert found["none"].cost is None
     cost = found["x"].cost
-    assert cost is not None
     assert (cost.n, cost.value) == (2, pytest.approx(-0.065))
     assert [one.cost is None for one in accuracies(report_on(some))] == [True]  # nothing to compare with
 
@@ -119,8 +115,6 @@ def test_cost_is_over_pairs_of_trainings() -> None:
 def test_the_worst_leak_of_a_secret_aware_and_unaware() -> None:
     (arm,) = arms(protected("x", (0.6, 0.6), {"domain": 1.9}, unaware=0.43))
     leak = worst_leak(arm, "domain")
-    assert leak is not None
-    assert leak.unaware is not None
     assert (leak.verdict, leak.calls) == ("leak", (2, 2))
     assert leak.size == pytest.approx(1.9)
     assert leak.unaware.value == pytest.approx(0.43)
@@ -129,7 +123,6 @@ def test_the_worst_leak_of_a_secret_aware_and_unaware() -> None:
     assert worst_leak(arm, "size") is None
     (mixed,) = arms([arm.runs[0], *protected("x", (0.6,), {"domain": 0.1})])
     worst = worst_leak(mixed, "domain")
-    assert worst is not None
     assert (worst.verdict, worst.calls) == ("leak", (1, 2))
     assert worst.size == pytest.approx(1.0)
 

@@ -61,8 +61,6 @@ def test_a_question_has_grade_share_and_lead() -> None:
     trace, moderate, severe = graded(0.1), graded(0.35), graded(0.8)
     assert [one.grade for one in (trace, moderate, severe)] == ["trace", "moderate", "severe"]
     assert [one.graded for one in (trace, moderate, severe)] == ["trace leak", "moderate leak", "severe leak"]
-    assert severe.lead is not None
-    assert severe.strongest is not None
     lead, control = severe.lead.value or 0.0, severe.strongest.control_value.value or 0.0
     assert severe.share_of_achievable == pytest.approx(lead / (1 - control))
     assert graded(0.8, perfect=None).grade == "moderate"

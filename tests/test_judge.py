@@ -155,18 +155,13 @@ def test_what_beats_every_control_is_a_leak() -> None:
     found = judged(attack_scores(scores(3, 2.0)))
     assert found.verdicts == (LEAK, LEAK)
     for question, test in (found.client, found.domain):
-        assert question.p is not None
-        assert question.q is not None
         assert question.p == test.p  # one attack: Simes changes nothing
         assert question.p <= question.q <= LEVEL
         assert question.beyond_doubt
         assert test.marked
         assert test.verdict == LEAK
-        assert question.strongest is not None
         assert (question.strongest.attack, question.strongest.metric) == (found.finding.attack, "accuracy")
         assert question.strongest.control == test.control
-        assert test.lead is not None
-        assert test.lead.ci95 is not None
         assert 1.5 < test.lead.ci95[0] < 2 < test.lead.ci95[1] < 2.8
         assert test.value is None  # there is no bound
         assert test.reason
@@ -175,11 +170,9 @@ def test_what_beats_every_control_is_a_leak() -> None:
 def test_no_leak_found_needs_a_working_attack() -> None:
     found = judged(attack_scores(scores(4, -0.1)))
     assert found.verdicts == (NO_LEAK, NO_LEAK)
-    assert found.finding.positive_control is not None
     assert found.finding.positive_control.succeeded is True
     assert found.finding.positive_control.value.value == pytest.approx(2.0, abs=0.3)
     question, test = found.client
-    assert question.upper_bound is not None
     assert question.upper_bound < 1.0 == question.relevant
     assert (question.upper_bound, question.resolution, test.planted) == (test.upper_bound, test.resolution, 0.9)
     assert not test.marked
@@ -190,7 +183,6 @@ def test_no_leak_found_needs_a_working_attack() -> None:
 def test_no_positive_control_is_inconclusive() -> None:
     found = judged(attack_scores(scores(6, -0.1), single=FAILS))
     assert found.verdicts == (UNSURE, UNSURE)
-    assert found.finding.positive_control is not None
     assert found.finding.positive_control.succeeded is False
     assert found.client[0].inconclusive_because == "weak_attack"
     none = judged(attack_scores(scores(6, -0.1), single=None))
@@ -220,8 +212,6 @@ def test_a_leak_lost_by_correction_is_inconclusive() -> None:
     """One weak leak alone is a leak; among many questions of a report it is not, nor is it excluded."""
     assert judged(attack_scores(scores(7, 0.4))).client[0].verdict == LEAK
     question, test = lost_by_correction().client
-    assert question.p is not None
-    assert question.q is not None
     assert question.p <= LEVEL < 0.05 < question.q
     assert (question.verdict, question.inconclusive_because) == (UNSURE, "not_after_correction")
     assert (test.verdict, test.marked) == (LEAK, False)  # by itself it is one; claims correct that over claims
@@ -230,12 +220,9 @@ def test_a_leak_lost_by_correction_is_inconclusive() -> None:
 def test_a_question_s_interval_is_widened() -> None:
     whole = scores(3, 2.0)
     question, test = judged(attack_scores(whole, attack=reader(scopes=("client",))), beside=nulls(4)).client
-    assert question.strongest is not None
     d = np.asarray(whole.headline["attack"]) - np.asarray(whole.headline[question.strongest.control])
     level = 1 - 0.05 * 1 / 9  # one of 9 questions leaks
-    assert question.lead is not None
     assert question.lead.ci95 == pytest.approx(tuple(stats.ttest_1samp(d, 0).confidence_interval(level)))
-    assert test.lead is not None
     assert test.lead.ci95 == pytest.approx(tuple(stats.ttest_1samp(d, 0).confidence_interval(0.95)))
 
 
@@ -306,7 +293,6 @@ def test_the_domain_has_no_client_scope() -> None:
     assert found.verdicts == (None, LEAK)
     assert set(found.finding.leakage) == {"domain"}
     assert found.finding.main == found.finding.leakage["domain"]
-    assert found.finding.positive_control is not None
     assert set(found.finding.positive_control.controls) == set(CHANCE) & set(DOMAIN_CONTROLS)
 
 
@@ -327,7 +313,6 @@ def test_lower_leaks_more_where_the_metric_says_so() -> None:
     assert leak.verdicts == (LEAK, LEAK)
     assert leak.finding.metrics["accuracy"].direction == "lower_leaks"
     lead = leak.client[1].lead
-    assert lead is not None
     assert lead.direction == "higher_leaks"  # a lead is oriented
     assert (lead.value or 0.0) > 1
     assert judged(attack_scores(scores(13, 2.0, sign=1), single, LOWER)).verdicts == (NO_LEAK, NO_LEAK)
@@ -362,7 +347,6 @@ def test_images_of_one_client_are_one_unit() -> None:
     headline: ScoresByRole = {"attack": (2 + 0.1 * rng.normal(size=30)).tolist()}
     headline |= {name: (0.1 * rng.normal(size=30)).tolist() for name in CLIENT_CONTROLS}
     found = judged(attack_scores(TrialScores(units=clients, clients=clients, headline=headline)))
-    assert found.finding.units is not None
     assert found.finding.units.n == 3
     assert found.verdicts[0] == UNSURE  # three units cannot reach p <= 0.025
 
@@ -374,7 +358,6 @@ def test_the_verdict_is_about_what_crossed() -> None:
         one = judged(attack_scores(scores(16, 0.0), level=level, shadows=shadows))
         found = one.finding
         assert found.artifact == f"style_statistics:{level}"
-        assert found.units is not None
         assert (found.units.kind, found.units.n, found.units.federated, found.units.shadows) == (kind, n, 7, 5)
         federated, apart = (found.apart[name] for name in ("federated", "shadows"))
         assert (federated.n, apart.n) == (7 * n // 12, 5 * n // 12)
@@ -432,7 +415,6 @@ def test_an_attack_on_layers_is_proved_on_the_deepest() -> None:
     one = of(Reader(), level="image", shared=False, conditions=conditions({1: FAILS}, by_layer=layers), planted=FOUND)
     found = judged(one).finding
     assert found.leakage["client"].verdict == NO_LEAK
-    assert found.positive_control is not None
     assert found.positive_control.succeeded
     assert found.metrics["accuracy@layer4"].value == pytest.approx(2.0, abs=0.2)
     assert found.metrics["accuracy@layer1"].value == pytest.approx(0.0, abs=0.2)
@@ -460,7 +442,6 @@ def test_the_rise_and_the_leak_over_rounds_are_tested() -> None:
     assert [p.p_rise is not None and p.p_rise <= LEVEL for p in found.rounds] == [False] * 2 + [True] * 2
     assert [p.verdict for p in found.rounds] == [None, None, None, "leak"]
     rise = found.rounds[-1].rise
-    assert rise is not None
     assert rise.n == 12
     assert rise.value == pytest.approx(1.5, abs=0.3)
 

@@ -150,7 +150,6 @@ def null_reports(run: Path, count: int, scope: str = "client") -> list[NullRepor
 @pytest.mark.parametrize("scope", ["client", "domain"])
 def test_a_leak_is_gone_from_permuted_artifacts(scope: str) -> None:
     one = stored.reduced(stored_scores("content", "style_statistics", leak=10.0))
-    assert one is not None
     evaluation, rng = Evaluation(one, scope), np.random.default_rng(0)
     control = "other_client" if scope == "client" else "other_domain"
     leads = []
@@ -176,7 +175,6 @@ def test_global_artifacts_are_permuted() -> None:
     one = stored_scores("membership", "global_model", level="group", scopes=("client",))
     one.by_size[None].crossed = {name: [float(i)] * 15 for i, name in enumerate(names)}
     kept = stored.reduced(one)
-    assert kept is not None
     scores = Evaluation(kept, "client").null({client: client for client in CLIENTS}, np.random.default_rng(0))
     assert set(scores["attack"]) == {0.0, 1.0, 2.0}
     assert (scores["attack"] + 2 * scores["other_client"]).tolist() == [3.0] * 15

@@ -88,7 +88,6 @@ def test_the_server_sees_all_rounds_of_all_clients(thrice: Fitted, kind: str) ->
                 assert sum(same(artifact, shared[name, round.number]) for name in others) == 1
             if kind == "model_state":
                 received = thrice.transcript.model_sent(round.number)
-                assert received is not None
                 assert round.received_model is received
                 assert all(model is received for model in round.received_models.values())
         for name in seen[0].others:  # one pseudonym is one client
@@ -161,7 +160,6 @@ def test_each_simulated_round_has_its_own_model(thrice: Fitted) -> None:
             for round in one.adversary.view(trial.by_role["attack"][0].observation):
                 model = thrice.method.model(thrice.federation, generator(1)).eval()
                 state = thrice.transcript.model_sent(round.number)
-                assert state is not None
                 state.load_into(model)
                 artifact = round.artifact
                 assert isinstance(artifact, StyleStatistics)
@@ -218,7 +216,6 @@ def test_broadcast_models_are_seen_by_participants(thrice: Fitted, role: str, ro
         assert [round.number for round in seen] == [1, 2][-rounds:]
         for round in seen:
             model = thrice.transcript.model_sent(round.number)
-            assert model is not None
             assert same(round.artifact, model)
             assert not round.others
 
@@ -298,7 +295,6 @@ def test_what_an_attack_read_is_part_of_its_row(
     scores = AttackEvaluation(trials, "reader", "style_statistics", False, tmp_path, "cell", RUN_KEY).run()
     found = judge({f"run/{key}": one for key, one in scores.items()}, 0).findings
     (view,) = [row.view for row in found.values()]
-    assert view is not None
     assert (view.rounds, view.clients) == (rounds, clients)
     (points,) = [row.rounds for row in found.values()]
     assert [(point.rounds, point.images) for point in points] == [(1, None), (2, None), (3, None)]

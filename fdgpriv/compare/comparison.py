@@ -128,8 +128,10 @@ def _epsilon_changes(old_run: Run, new_run: Run) -> tuple[EpsilonChange, ...]:
 
 
 def _epsilon_bounds(run: Run) -> dict[str, float | None]:
+    """Proved and measured bounds; not the ceiling of a perfect attack, which follows from the number of canaries."""
     privacy = run.privacy
-    return {"proved": privacy.epsilon_proved, "delta": privacy.delta, **privacy.epsilon_measured.model_dump()}
+    measured = privacy.epsilon_measured.model_dump(exclude={"one_run_ceiling"})
+    return {"proved": privacy.epsilon_proved, "delta": privacy.delta, **measured}
 
 
 def _corrected(later: LaterAudit, p_holm: Iterator[float]) -> LaterAudit:
