@@ -145,21 +145,112 @@ def judged(one: AttackScores, seed: int = 0, beside: Mapping[str, AttackScores] 
     return Judged(verdicts.findings["run/x"], {question.scope: question for question in questions})
 
 
-LEAK, NO_LEAK, UNSURE = "leak", "no_leak_found", "inconclusive"
+# The verdict of each case, in the client and the domain scope
 
 
-# The four words
+def nulls(count: int, single: TrialScores = LEAKS) -> dict[str, AttackScores]:
+    """Attacks on as many other kinds of artifact, of which nothing leaks."""
+    found = {f"{i}": attack_scores(scores(100 + i, 0.0), single, CLIENT_ONLY) for i in range(count)}
+    return {name: one.model_copy(update={"kind": f"kind_{name}"}) for name, one in found.items()}
 
 
-def test_what_beats_every_control_is_a_leak() -> None:
-    found = judged(attack_scores(scores(3, 2.0)))
-    assert found.verdicts == (LEAK, LEAK)
+def lacking(name: str) -> AttackScores:
+    """A leak tested without this control."""
+    return attack_scores(scores(10, 2.0, {other: at for other, at in CHANCE.items() if other != name}))
+
+
+def answering_its_prior(planted: float) -> AttackScores:
+    whole = scores(15, 0.5, {**dict.fromkeys(CLIENT_CONTROLS, -2.0), "mean_image": 0.0})
+    whole.headline["attack"] = whole.headline["mean_image"]
+    return attack_scores(whole, planted=dict.fromkeys(FOUND, planted))
+
+
+def three_clients() -> AttackScores:
+    """Ten images of each of three clients are three units, which cannot reach p <= .025."""
+    rng = np.random.default_rng(0)
+    clients = [client for client in CLIENTS[:3] for _ in range(10)]
+    headline: ScoresByRole = {"attack": (2 + 0.1 * rng.normal(size=30)).tolist()}
+    headline |= {name: (0.1 * rng.normal(size=30)).tolist() for name in CLIENT_CONTROLS}
+    return attack_scores(TrialScores(units=clients, clients=clients, headline=headline))
+
+
+def absurd_other_client() -> AttackScores:
+    whole = scores(9, 2.0)
+    whole.headline["other_client"] = [1e9] * len(CLIENTS)
+    return attack_scores(whole)
+
+
+CLIENT_ONLY = reader(scopes=("client",))
+NOT_SHARED = of(Reader(), not_applicable="fedavg shares no style_statistics")
+WEAK = attack_scores(scores(7, 0.3), attack=CLIENT_ONLY)
+DOMAIN_MEAN = scores(12, 2.0, {**CHANCE, "domain_mean": 3.0})
+OPPOSITE = scores(1, 2.0, per_client=4, sign=-1)
+HITS = reader(bounds=(0.0, 1.0), relevant=0.2)
+LEAK, NO_LEAK, UNSURE, NOT_ASKED = "leak", "no_leak_found", "inconclusive", "not_applicable"
+
+CASES: dict[str, tuple[AttackScores, str | None, str | None]] = {
+    "leak": (attack_scores(scores(3, 2.0)), LEAK, LEAK),
+    "no leak": (attack_scores(scores(4, -0.1)), NO_LEAK, NO_LEAK),
+    "noise as good": (attack_scores(scores(5, 2.0, {**CHANCE, "noise": 2.1})), NO_LEAK, NO_LEAK),
+    "mean image as good": (attack_scores(scores(5, 2.0, {**CHANCE, "mean_image": 2.1})), NO_LEAK, NO_LEAK),
+    "other client as good": (attack_scores(scores(8, 2.0, {**CHANCE, "other_client": 2.1})), NO_LEAK, LEAK),
+    "other client absurdly good": (absurd_other_client(), NO_LEAK, LEAK),
+    "other domain as good": (attack_scores(scores(5, 2.0, {**CHANCE, "other_domain": 2.1})), NO_LEAK, NO_LEAK),
+    "without other_client": (lacking("other_client"), UNSURE, LEAK),
+    "without other_domain": (lacking("other_domain"), LEAK, UNSURE),
+    "positive control failed": (attack_scores(scores(6, -0.1), single=FAILS), UNSURE, UNSURE),
+    "no positive control": (attack_scores(scores(6, -0.1), single=None), UNSURE, UNSURE),
+    "planted in the client scope only": (attack_scores(scores(4, -0.1), planted={"client": 0.9}), NO_LEAK, UNSURE),
+    "answers its prior": (answering_its_prior(0.9), NO_LEAK, NO_LEAK),
+    "answers its prior, planted leak not found": (answering_its_prior(0.1), UNSURE, UNSURE),
+    "not evaluated": (NOT_SHARED, NOT_ASKED, NOT_ASKED),
+    "asks for the domain": (attack_scores(scores(11, 2.0), attack=reader(scopes=("domain",))), None, LEAK),
+    "domain's mean better, server": (attack_scores(DOMAIN_MEAN), NO_LEAK, NO_LEAK),
+    "domain's mean better, third party": (attack_scores(DOMAIN_MEAN, role="third_party"), LEAK, LEAK),
+    "lower leaks": (attack_scores(scores(13, 2.0, sign=-1), OPPOSITE, LOWER), LEAK, LEAK),
+    "higher where lower leaks": (attack_scores(scores(13, 2.0), OPPOSITE, LOWER), NO_LEAK, NO_LEAK),
+    "hits without a miss": (
+        attack_scores(scores(14, 1.0, spread=0.0), scores(14, 1.0, per_client=4, spread=0.0), HITS), LEAK, LEAK,
+    ),
+    "three clients": (three_clients(), UNSURE, UNSURE),
+    "a single image crossed": (attack_scores(scores(16, 0.0), level="image"), LEAK, LEAK),
+    "weak, alone": (WEAK, LEAK, None),
+}  # fmt: skip
+
+
+@cache
+def case(name: str) -> Judged:
+    return judged(CASES[name][0])
+
+
+@cache
+def corrected_leak() -> Judged:
+    """A weak leak, which alone is a leak, among other questions of which nothing leaks."""
+    return judged(WEAK, beside=nulls(4, FAILS))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_verdict_of_each_case(name: str) -> None:
+    assert case(name).verdicts == CASES[name][1:]
+
+
+def test_the_reasons_of_the_verdicts() -> None:
+    found = {name: case(name) for name in CASES} | {"weak, among others": corrected_leak()}
+    lines = [
+        f"{name}, {scope} scope\n    {question.verdict}: {question.reason}\n"
+        for name, one in found.items()
+        for scope, question in one.questions.items()
+    ]
+    assert_golden("reasons_of_questions.txt", "".join(lines))
+
+
+def test_figures_of_a_leak() -> None:
+    found = case("leak")
     for question, test in (found.client, found.domain):
         assert question.p == test.p  # one attack: Simes changes nothing
         assert question.p <= question.q <= LEVEL
         assert question.beyond_doubt
-        assert test.marked
-        assert test.verdict == LEAK
+        assert (test.marked, test.verdict) == (True, LEAK)
         assert (question.strongest.attack, question.strongest.metric) == (found.finding.attack, "accuracy")
         assert question.strongest.control == test.control
         assert 1.5 < test.lead.ci95[0] < 2 < test.lead.ci95[1] < 2.8
@@ -167,51 +258,31 @@ def test_what_beats_every_control_is_a_leak() -> None:
         assert test.reason
 
 
-def test_no_leak_found_needs_a_working_attack() -> None:
-    found = judged(attack_scores(scores(4, -0.1)))
-    assert found.verdicts == (NO_LEAK, NO_LEAK)
+def test_figures_of_no_leak() -> None:
+    found = case("no leak")
+    question, test = found.client
     assert found.finding.positive_control.succeeded is True
     assert found.finding.positive_control.value.value == pytest.approx(2.0, abs=0.3)
-    question, test = found.client
     assert question.upper_bound < 1.0 == question.relevant
     assert (question.upper_bound, question.resolution, test.planted) == (test.upper_bound, test.resolution, 0.9)
     assert not test.marked
-    for name in DOMAIN_CONTROLS:  # intersection-union: the attack must beat every control
-        assert judged(attack_scores(scores(5, 2.0, {**CHANCE, name: 2.1}))).verdicts == (NO_LEAK, NO_LEAK)
+    prior, prior_test = case("answers its prior").client
+    assert (prior.upper_bound, prior_test.upper_bound, prior_test.p) == (None, None, 1.0)  # leads of exactly 0
 
 
-def test_no_positive_control_is_inconclusive() -> None:
-    found = judged(attack_scores(scores(6, -0.1), single=FAILS))
-    assert found.verdicts == (UNSURE, UNSURE)
+def test_figures_of_open_questions() -> None:
+    found = case("positive control failed")
     assert found.finding.positive_control.succeeded is False
     assert found.client[0].inconclusive_because == "weak_attack"
-    none = judged(attack_scores(scores(6, -0.1), single=None))
-    assert none.verdicts == (UNSURE, UNSURE)
-    assert none.finding.positive_control is None
-
-
-def test_an_unfound_planted_leak_is_not_excluded() -> None:
-    """The planted leak counts by scope."""
-    found = judged(attack_scores(scores(4, -0.1), planted={"client": 0.9}))
-    assert found.verdicts == (NO_LEAK, UNSURE)
-    assert found.domain[0].inconclusive_because == "weak_attack"
-
-
-def nulls(count: int, single: TrialScores = LEAKS) -> dict[str, AttackScores]:
-    """Attacks on as many other kinds of artifact, of which nothing leaks."""
-    found = {f"{i}": attack_scores(scores(100 + i, 0.0), single=single) for i in range(count)}
-    return {name: one.model_copy(update={"kind": f"kind_{name}"}) for name, one in found.items()}
-
-
-@cache
-def lost_by_correction() -> Judged:
-    return judged(attack_scores(scores(7, 0.4)), beside=nulls(30, FAILS))
-
-
-def test_a_leak_lost_by_correction_is_inconclusive() -> None:
-    """One weak leak alone is a leak; among many questions of a report it is not, nor is it excluded."""
-    assert judged(attack_scores(scores(7, 0.4))).client[0].verdict == LEAK
-    question, test = lost_by_correction().client
+    assert case("no positive control").finding.positive_control is None
+    assert case("planted in the client scope only").domain[0].inconclusive_because == "weak_attack"
+    lone = case("without other_client").client
+    assert lone[0].reason == lone[1].reason == NO_OTHER_CLIENT
+    absent = case("not evaluated").finding
+    assert (absent.n, absent.metrics, absent.units) == (0, {}, None)
+    assert absent.reason == "fedavg shares no style_statistics"
+    assert case("three clients").finding.units.n == 3
+    question, test = corrected_leak().client
     assert question.p <= LEVEL < 0.05 < question.q
     assert (question.verdict, question.inconclusive_because) == (UNSURE, "not_after_correction")
     assert (test.verdict, test.marked) == (LEAK, False)  # by itself it is one; claims correct that over claims
@@ -219,136 +290,35 @@ def test_a_leak_lost_by_correction_is_inconclusive() -> None:
 
 def test_a_question_s_interval_is_widened() -> None:
     whole = scores(3, 2.0)
-    question, test = judged(attack_scores(whole, attack=reader(scopes=("client",))), beside=nulls(4)).client
+    question, test = judged(attack_scores(whole, attack=CLIENT_ONLY), beside=nulls(4)).client
     d = np.asarray(whole.headline["attack"]) - np.asarray(whole.headline[question.strongest.control])
-    level = 1 - 0.05 * 1 / 9  # one of 9 questions leaks
+    level = 1 - 0.05 * 1 / 5  # one of 5 questions leaks
     assert question.lead.ci95 == pytest.approx(tuple(stats.ttest_1samp(d, 0).confidence_interval(level)))
     assert test.lead.ci95 == pytest.approx(tuple(stats.ttest_1samp(d, 0).confidence_interval(0.95)))
 
 
 def test_unevaluated_attacks_are_not_corrected_for() -> None:
-    said = "fedavg shares no style_statistics"
-    one = of(Reader(), not_applicable=said)
-    found = judged(one)
-    assert found.verdicts == ("not_applicable", "not_applicable")
-    assert {question.reason for question in found.questions.values()} == {said}
-    assert found.finding.reason == said
-    assert (found.finding.n, found.finding.metrics, found.finding.units) == (0, {}, None)
-    alone, among = (judged(attack_scores(scores(3, 2.0)), beside={str(i): one for i in range(n)}) for n in (0, 50))
-    assert alone.client[0].q == pytest.approx(among.client[0].q, rel=1e-6)
+    among = judged(CASES["leak"][0], beside={str(i): NOT_SHARED for i in range(50)})
+    assert case("leak").client[0].q == pytest.approx(among.client[0].q, rel=1e-6)
 
 
-def test_the_reasons_of_the_verdicts() -> None:
-    found = {
-        "leak": judged(attack_scores(scores(3, 2.0))),
-        "no leak": judged(attack_scores(scores(4, -0.1))),
-        "positive control failed": judged(attack_scores(scores(6, -0.1), single=FAILS)),
-        "no positive control": judged(attack_scores(scores(6, -0.1), single=None)),
-        "planted in the client scope only": judged(attack_scores(scores(4, -0.1), planted={"client": 0.9})),
-        "without other_client": without("other_client"),
-        "without other_domain": without("other_domain"),
-        "not evaluated": judged(of(Reader(), not_applicable="fedavg shares no style_statistics")),
-        "lost by correction": lost_by_correction(),
-        "answers its prior": judged(attack_scores(answering_its_prior())),
-    }
-    lines = [
-        f"{case}, {scope} scope\n    {question.verdict}: {question.reason}\n"
-        for case, one in found.items()
-        for scope, question in one.questions.items()
-    ]
-    assert_golden("reasons_of_questions.txt", "".join(lines))
-
-
-# The two scopes
-
-
-def test_a_pure_domain_leak_is_no_leak_of_the_client() -> None:
-    """Another client of the same domain does as well, even absurdly well, so what leaks is the domain."""
-    plain = judged(attack_scores(scores(9, 2.0)))
-    absurd = scores(9, 2.0)
-    absurd.headline["other_client"] = [1e9] * len(CLIENTS)
-    for whole in (scores(8, 2.0, {**CHANCE, "other_client": 2.1}), absurd):
-        found = judged(attack_scores(whole))
-        assert found.verdicts == (NO_LEAK, LEAK)
-        assert "other_client" in found.client[1].against
-        assert set(found.domain[1].against) == set(CHANCE) & set(DOMAIN_CONTROLS)
-    assert (found.domain[1].p, found.domain[1].lead) == (plain.domain[1].p, plain.domain[1].lead)
-
-
-def without(name: str) -> Judged:
-    """A leak tested without this control."""
-    return judged(attack_scores(scores(10, 2.0, {other: at for other, at in CHANCE.items() if other != name})))
-
-
-def test_a_scope_without_its_control_is_inconclusive() -> None:
-    found = without("other_client")
-    assert found.verdicts == (UNSURE, LEAK)
-    assert found.client[0].reason == found.client[1].reason == NO_OTHER_CLIENT
-    found = without("other_domain")
-    assert found.verdicts[1] == UNSURE
-
-
-def test_the_domain_has_no_client_scope() -> None:
-    found = judged(attack_scores(scores(11, 2.0), attack=reader(secret="domain", scopes=("domain",))))
-    assert found.verdicts == (None, LEAK)
-    assert set(found.finding.leakage) == {"domain"}
-    assert found.finding.main == found.finding.leakage["domain"]
-    assert set(found.finding.positive_control.controls) == set(CHANCE) & set(DOMAIN_CONTROLS)
-
-
-def test_only_who_knows_the_domain_has_its_mean() -> None:
-    strong = {**CHANCE, "domain_mean": 3.0}
-    assert judged(attack_scores(scores(12, 2.0, strong), role="server")).verdicts == (NO_LEAK, NO_LEAK)
-    ignorant = judged(attack_scores(scores(12, 2.0, strong), role="third_party"))
-    assert ignorant.verdicts == (LEAK, LEAK)
+def test_controls_of_each_scope() -> None:
+    absurd, plain = case("other client absurdly good"), judged(attack_scores(scores(9, 2.0)))
+    assert "other_client" in absurd.client[1].against
+    assert set(absurd.domain[1].against) == set(CHANCE) & set(DOMAIN_CONTROLS)
+    assert (absurd.domain[1].p, absurd.domain[1].lead) == (plain.domain[1].p, plain.domain[1].lead)
+    domain = case("asks for the domain").finding
+    assert domain.main == domain.leakage["domain"]
+    assert set(domain.positive_control.controls) == set(CHANCE) & set(DOMAIN_CONTROLS)
+    ignorant = case("domain's mean better, third party")
     assert "domain_mean" not in (*ignorant.client[1].against, *ignorant.domain[1].against)
+    lower = case("lower leaks")
+    assert lower.finding.metrics["accuracy"].direction == "lower_leaks"
+    assert lower.client[1].lead.direction == "higher_leaks"  # a lead is oriented
+    assert lower.client[1].lead.value > 1
 
 
-# Signs, units, tables
-
-
-def test_lower_leaks_more_where_the_metric_says_so() -> None:
-    single = scores(1, 2.0, per_client=4, sign=-1)
-    leak = judged(attack_scores(scores(13, 2.0, sign=-1), single, LOWER))
-    assert leak.verdicts == (LEAK, LEAK)
-    assert leak.finding.metrics["accuracy"].direction == "lower_leaks"
-    lead = leak.client[1].lead
-    assert lead.direction == "higher_leaks"  # a lead is oriented
-    assert (lead.value or 0.0) > 1
-    assert judged(attack_scores(scores(13, 2.0, sign=1), single, LOWER)).verdicts == (NO_LEAK, NO_LEAK)
-
-
-def test_hits_without_a_miss_can_be_judged() -> None:
-    """0 and 1 only: the interval comes from the bounds of the metric."""
-    whole, single = scores(14, 1.0, spread=0.0), scores(14, 1.0, per_client=4, spread=0.0)
-    assert judged(attack_scores(whole, single, reader(bounds=(0.0, 1.0), relevant=0.2))).verdicts == (LEAK, LEAK)
-
-
-def answering_its_prior() -> TrialScores:
-    whole = scores(15, 0.5, {**dict.fromkeys(CLIENT_CONTROLS, -2.0), "mean_image": 0.0})
-    whole.headline["attack"] = whole.headline["mean_image"]
-    return whole
-
-
-def test_answering_the_prior_needs_a_planted_leak() -> None:
-    """Its leads are all exactly 0 by construction, which excludes nothing: the planted leak alone decides."""
-    for planted, verdict in ((0.9, NO_LEAK), (0.1, UNSURE)):
-        found = judged(attack_scores(answering_its_prior(), planted=dict.fromkeys(FOUND, planted)))
-        assert found.verdicts == (verdict, verdict)
-        assert found.client[1].upper_bound is None
-        assert found.client[0].upper_bound is None
-        assert found.client[1].p == 1.0
-
-
-def test_images_of_one_client_are_one_unit() -> None:
-    """Clients, not images, are resampled; ten images of each of three clients are three units."""
-    rng = np.random.default_rng(0)
-    clients = [client for client in CLIENTS[:3] for _ in range(10)]
-    headline: ScoresByRole = {"attack": (2 + 0.1 * rng.normal(size=30)).tolist()}
-    headline |= {name: (0.1 * rng.normal(size=30)).tolist() for name in CLIENT_CONTROLS}
-    found = judged(attack_scores(TrialScores(units=clients, clients=clients, headline=headline)))
-    assert found.finding.units.n == 3
-    assert found.verdicts[0] == UNSURE  # three units cannot reach p <= 0.025
+# Units and tables
 
 
 def test_the_verdict_is_about_what_crossed() -> None:
@@ -370,7 +340,6 @@ def test_the_verdict_is_about_what_crossed() -> None:
             assert found.metrics["accuracy"].value == pytest.approx(0.0, abs=0.3)
             assert found.upper_bounds["single_image"]["accuracy"].value == pytest.approx(2.0, abs=0.2)
             assert [point.images for point in found.curve] == [1, None]
-    assert one.verdicts[0] == LEAK
 
 
 def test_the_tables_hold_the_scores() -> None:

@@ -104,7 +104,8 @@ def _listed(numbers: list[int]) -> str:
 
 def _over_rounds(row: AttackFinding, point: RoundsPoint) -> str:
     unit = "whole clients" if point.images is None else f"{point.images} images"
-    text = f"{row.attack} by {row.threat.role} on {point.rounds} rounds of styles of {unit}: {row.headline} "
+    rounds = "1 round" if point.rounds == 1 else f"{point.rounds} rounds"
+    text = f"{row.attack} by {row.threat.role} on {rounds} of styles of {unit}: {row.headline} "
     text += f"{point.value.value:.3g}{_ends(point.value.ci95)}"
     if point.rise is not None:
         text += f", {point.rise.value:+.2g}{_ends(point.rise.ci95)} over one round"

@@ -64,9 +64,10 @@ def no_data_crosses(case: Case) -> Decision:
         return Decision("undecided", "not measured: needs artifacts that clients share and the size of their images")
     singles = [r for r in sent if (r.samples == 1 or r.level == "image") and r.kind not in _PARAMETERS]
     largest = max(map(numbers, singles), default=0)
+    most = f"at most {largest:,} numbers each; " if singles else ""
     evidence = (
         f"artifacts that clients send: {_listed(sent)}",
-        f"{len(singles)} of a single image, without parameters: at most {largest:,} numbers each; an image has {image:,.0f}",
+        f"{len(singles)} of a single image, parameters left out: {most}an image has {image:,.0f} numbers",
         *besides(case),
     )
     if largest >= image:
