@@ -47,6 +47,16 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Given:
     return options
 
 
+def test_a_repeated_option_extends(given: Given) -> None:
+    apart = (
+        "--method fedavg --method ccst lsi --target scan --target type --attack gan --attack linkage --seed 0 --seed 1"
+    )
+    joined = "--method fedavg ccst lsi --target scan type --attack gan linkage --seed 0 1"
+    more = ("--set rounds=2 --set lr=.1 --defense none --defense clip", "--set rounds=2 lr=.1 --defense none clip")
+    assert given(f"{apart} {more[0]}") == given(f"{joined} {more[1]}")
+    assert given(joined).methods == ("fedavg", "ccst", "lsi")
+
+
 def test_a_file_gives_what_the_words_give(tmp_path: Path, given: Given) -> None:
     (tmp_path / "a.toml").write_text(TOML)
     words = "--method fedavg stablefdg --preset quick --seed 0 1 --held-out 0.2 --attack domain_inference"
@@ -74,7 +84,6 @@ def test_an_option_may_want_what_the_file_gives(tmp_path: Path, given: Given) ->
     "words",
     [
         "--preset quick --clients 6 --set rounds=1",
-        "--preset quick --attack none --seed 0 1",
         "--preset paper --method stablefdg hfedf --threat server client",
         "--attack gan:steps=2 --defense none gaussian:epsilon=1 --keep all --images 100 --auxiliary 30",
         "--preset quick --method fedavg --set lr=0.1,0.05 --target scan type",
@@ -101,7 +110,6 @@ def test_a_run_can_be_asked_for_again(words: str, tmp_path: Path, given: Given) 
         ("a.toml", "resume = true", "got 'resume' in .*, which is for the command line"),
         ("a.toml", "set = 3", r"want a table \[set\]"),
         ("a.toml", "method = {a = 1}", "want text, a number or a list of these for method"),
-        ("a.toml", "seed = 'x'", "--seed: want a whole number, got 'x'"),
         ("a.toml", "[set]\nlr = []", "want text, a number or a list of these for lr"),
         ("a.toml", "method = [", "want TOML in"),
         ("a.json", "{", "want JSON in"),
@@ -146,12 +154,12 @@ def test_keys_are_options_or_what_a_run_calls_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("specs", "values", "rows", "others"),
     [
-        (("fedavg",), {"lr": "0.1"}, ("fedavg",), {"lr": "0.1"}),
         (("fedavg",), {"lr": "0.1, 0.05", "rounds": "2"}, ("fedavg:lr=0.1", "fedavg:lr=0.05"), {"rounds": "2"}),
         (("fedavg:rounds=2", "lsi"), {"lr": "1,2"},
          ("fedavg:rounds=2,lr=1", "fedavg:rounds=2,lr=2", "lsi:lr=1", "lsi:lr=2"), {}),
         (("fedavg:lr=3", "lsi"), {"lr": "1,2"}, ("fedavg:lr=3", "lsi:lr=1", "lsi:lr=2"), {}),
-        (("lsi",), {"lr": "1,2", "rounds": "3,4"}, tuple(f"lsi:lr={a},rounds={b}" for a in (1, 2) for b in (3, 4)), {}),
+        (("lsi",), {"lr": "1,2", "rounds": "3,4"},
+         ("lsi:lr=1,rounds=3", "lsi:lr=1,rounds=4", "lsi:lr=2,rounds=3", "lsi:lr=2,rounds=4"), {}),
         (("stablefdg",), {"explore_layers": "layer1+layer2,layer3"},
          ("stablefdg:explore_layers=layer1+layer2", "stablefdg:explore_layers=layer3"), {}),
         (("ccst",), {"codec_weights": "a,b"}, ("ccst",), {"codec_weights": "a,b"}),
@@ -180,7 +188,6 @@ def test_a_long_sweep_has_a_short_folder(given: Given) -> None:
         ("--set lr=0.1,much", "stablefdg.lr: want a finite number above 0, got 'much'"),
         ("--set lr=0.1, 0.2", "--set: want the values of a sweep without blanks, lr=0.1,0.2; got lr=0.1, 0.2"),
         ("--set lr=0.1,0.1", "--method: want each value once"),
-        ("--set colour=1,2", "stablefdg: want a field of"),
     ],
 )
 def test_a_bad_sweep_is_one_line(words: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:

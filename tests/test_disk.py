@@ -1,7 +1,6 @@
 """What lies on disk: damage is told, a full disk leaves a state to go on from, one run per folder, names that fit."""
 
 import errno
-import io
 import json
 import os
 import resource
@@ -9,14 +8,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from conftest import audits_of, mostly_slow, shortened
@@ -28,7 +25,7 @@ from fdgpriv.audit import main
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.federation.local_engine import LocalEngine
 from fdgpriv.results import figures
-from fdgpriv.results.score_tables import SCHEMAS
+from fdgpriv.results.score_tables import SCHEMAS, ScoreTables
 from fdgpriv.utils import run_folder
 from fdgpriv.utils.checksum import write_json, write_tensors
 from fdgpriv.utils.files import write_text
@@ -74,8 +71,8 @@ def last_line(capsys: pytest.CaptureFixture[str]) -> str:
 # Damage
 
 TRAINED = f"transcript/{CELL}/trained.json"
-FACTS = f"scores/{CELL}/facts.json"
 Change = Callable[[Path], None]
+Rows = list[dict[str, Any]]
 
 
 def tensor_plus_5(path: Path) -> None:
@@ -83,11 +80,6 @@ def tensor_plus_5(path: Path) -> None:
     name = max(tensors, key=lambda name: tensors[name].numel())
     tensors[name].view(-1)[0] += 5
     save_file(tensors, path)
-
-
-def line_twice(path: Path) -> None:
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join([*lines[:3], lines[2], *lines[3:]]))
 
 
 def bit(path: Path) -> None:
@@ -104,54 +96,26 @@ def json_changed(change: Callable[[Any], Any]) -> Change:
     return lambda path: path.write_text(json.dumps(change(json.loads(path.read_text())))) and None
 
 
-cut, longer = bytes_changed(lambda data: data[:-20]), bytes_changed(lambda data: data + b" ")
-without_digest = json_changed(lambda entry: entry["content"])
-with_a_key = json_changed(lambda entry: {**entry, "colour": "red"})
-
-
-def edited(*where: Any, to: Any) -> Change:
-    """As an editor does it: the digest stays."""
-
-    def change(path: Path) -> None:
-        entry = json.loads(path.read_text())
-        text = json.dumps(_set(entry["content"], where, to))
-        path.write_text(f'{{"sha256": "{entry["sha256"]}", "content": {text}}}\n')
-
-    return change
-
-
 def forged(*where: Any, to: Any) -> Change:
     """With a digest that fits, so that only the types and ranges of the record are left to tell."""
-    return lambda path: write_json(path, json.dumps(_set(json.loads(path.read_text())["content"], where, to)).encode())
 
+    def change(path: Path) -> None:
+        content = at = json.loads(path.read_text())["content"]
+        for step in where[:-1]:
+            at = at[step]
+        at[where[-1]] = to
+        write_json(path, json.dumps(content).encode())
 
-def _set(content: Any, where: tuple[Any, ...], to: Any) -> Any:
-    at = content
-    for step in where[:-1]:
-        at = at[step]
-    at[where[-1]] = to
-    return content
-
-
-Rows = list[dict[str, Any]]
+    return change
 
 
 def rows_changed(table: str, change: Callable[[Rows], Rows]) -> Change:
     """Other rows of one table in an archive of score tables."""
 
     def changed(path: Path) -> None:
-        with zipfile.ZipFile(path) as archive:
-            files = {name: archive.read(name) for name in archive.namelist()}
-        name = f"{table}.parquet"
-        rows = change(pq.read_table(io.BytesIO(files[name])).to_pylist())
-        known = set(rows[0]) if rows else set(SCHEMAS[table].names)
-        fields = [field for field in SCHEMAS[table] if field.name in known]
-        fields += [pa.field(unknown, pa.string()) for unknown in sorted(known - set(SCHEMAS[table].names))]
-        content = io.BytesIO()
-        pq.write_table(pa.Table.from_pylist(rows, pa.schema([field.with_nullable(True) for field in fields])), content)
-        with zipfile.ZipFile(path, "w") as archive:
-            for other, data in files.items():
-                archive.writestr(other, content.getvalue() if other == name else data)
+        tables = ScoreTables.load_archive(path)
+        rows = pa.Table.from_pylist(change(getattr(tables, table).to_pylist()), SCHEMAS[table])
+        replace(tables, **{table: rows}).save_archive(path)
 
     return changed
 
@@ -160,26 +124,16 @@ def every(column: str, to: Any) -> Callable[[Rows], Rows]:
     return lambda rows: [{**row, column: to} for row in rows]
 
 
-def without(column: str) -> Callable[[Rows], Rows]:
-    return lambda rows: [{name: value for name, value in row.items() if name != column} for row in rows]
-
-
-TENSORS, MODEL, MANIFEST = (
-    f"transcript/{CELL}/{name}" for name in ("tensors.safetensors", "model.safetensors", "manifest.jsonl")
-)
 DAMAGE: dict[str, tuple[tuple[Change, str], ...]] = {
-    TENSORS: ((tensor_plus_5, "another SHA-256"), (Path.unlink, "No such file")),
-    MODEL: ((tensor_plus_5, "another SHA-256"), (cut, "another SHA-256")),
-    MANIFEST: ((line_twice, "another SHA-256"), (bit, "another SHA-256")),
+    f"transcript/{CELL}/tensors.safetensors": ((tensor_plus_5, "another SHA-256"), (Path.unlink, "No such file")),
+    f"transcript/{CELL}/model.safetensors": ((tensor_plus_5, "another SHA-256"),),
+    f"transcript/{CELL}/manifest.jsonl": ((bit, "another SHA-256"),),
     TRAINED: (
-        (edited("utility", "target_accuracy", "value", to=5.0), "another SHA-256"),
-        (bit, "another"),
-        (cut, "another file"),
-        (without_digest, "another file"),
+        (bit, "another SHA-256"),
+        (json_changed(lambda entry: entry["content"]), "another file"),
         (forged("utility", "target_accuracy", "value", to=5.0), "target_accuracy: want a share in [0, 1]"),
         (forged("utility", "rounds", 0, "source_accuracy", to=-0.1), "rounds[0].source_accuracy"),
         (forged("utility", "source_accuracy", "n", to=-1), "source_accuracy.n"),
-        (forged("train_s", to=-1.0), "train_s"),
         (forged("train_s", to="1"), "train_s"),
         (forged("wire_s", to=float("nan")), "wire_s"),
         (forged("colour", to="red"), "colour"),
@@ -187,27 +141,19 @@ DAMAGE: dict[str, tuple[tuple[Change, str], ...]] = {
     ),
     "scores": (
         (bit, "another file"),
-        (cut, "another file"),
         (rows_changed("scores", lambda rows: rows[1:]), "want each trial once among the scores of "),
         (rows_changed("scores", lambda rows: [rows[0], *rows]), "want each trial once among the scores of "),
         (rows_changed("scores", every("value", 2.5)), ": want l1 in [0.0, 2.0], got 2.5"),
-        (rows_changed("scores", every("value", float("nan"))), "want finite numbers in value of scores"),
-        (rows_changed("scores", every("value", None)), "want no missing value in scores"),
-        (rows_changed("scores", every("colour", "red")), "got also colour"),
-        (rows_changed("scores", without("unit")), "want the column unit of string in scores"),
-        (rows_changed("scores", every("role", "noise")), "want each trial once"),
         (rows_changed("scores", lambda rows: []), "want scores, or not_applicable"),
         (rows_changed("evaluations", every("attack_s", -1.0)), "attack_s"),
         (rows_changed("evaluations", every("figures", ["../../x.png"])), "figures"),
         (rows_changed("evaluations", lambda rows: []), "want the evaluations"),
     ),
-    FACTS: ((forged("a", to=float("nan")), "a: "), (forged("a", to="1"), "a: "), (bit, "another")),
+    f"scores/{CELL}/facts.json": ((forged("a", to=float("nan")), "a: "), (bit, "another")),
     "config.json": (
-        (longer, "config.json is damaged"),
-        (bytes_changed(lambda data: b""), "--resume"),
-        (bytes_changed(lambda data: b"[]"), "--resume"),
-        (with_a_key, "colour: was red, now absent"),
-        (bit, "--resume: want the settings"),
+        (bytes_changed(lambda data: data + b" "), "config.json is damaged"),
+        (bytes_changed(lambda data: b"[]"), "config.json is damaged"),
+        (json_changed(lambda entry: {**entry, "colour": "red"}), "colour: was red, now absent"),
     ),
 }  # fmt: skip
 
@@ -260,7 +206,7 @@ def test_what_is_removed_is_made_again(finished: Path, tmp_path: Path) -> None:
 # A full disk
 
 
-@pytest.mark.parametrize("writes", mostly_slow([0, 1, 2, 4, 5, 7], [4]))
+@pytest.mark.parametrize("writes", mostly_slow([0, 2, 4, 7], [4]))
 def test_a_full_disk_is_one_line_and_resume_goes_on(
     writes: int, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -354,22 +300,20 @@ def test_a_second_process_is_told_who_holds_the_folder(
 
 
 def pictures(root: Path, domain: str, klass: str = "") -> None:
-    """40 images of this class, or of each of two."""
+    """Ten images of this class, or of each of two."""
     for name in (klass,) if klass else ("x", "y"):
         (root / domain / name).mkdir(parents=True, exist_ok=True)
-        for i in range(40):
+        for i in range(10):
             Image.new("RGB", (8, 8), (6 * i, 0, 0)).save(root / domain / name / f"{i}.png")
 
 
 UNWRITABLE = (
     (["a\udcff", "b"], "out", r"'\udcff'"),
-    (["a\x1b[31m", "b"], "out", r"'\x1b'"),
     (["a\nb", "b"], "out", r"'\n'"),
     (["a/\u202ex", "b/\u202ex"], "out", r"'\u202e'"),
     (["a", "愛" * 81], "out", "of at most 255 bytes, got 257"),
     (["a b", "a_b"], "out", "a separate file"),
     (["a", "b"], "o\udcff", "--out: want a name"),
-    (["a", "b"], "o\tut", "--out: want a name"),
     (["a", "b"], "/".join(["o" * 200] * 20), "paths of at most 4095 bytes"),
     (["a", "b"], "o" * 256, "File name too long"),
 )
@@ -385,7 +329,7 @@ def test_a_name_that_cannot_be_written_is_refused(tmp_path: Path, capsys: pytest
         short = ["1" if word == "6" else word for word in SHORT]  # one client
         words = [*short, "--attack", "none", "--dataset", "folder", "--data-root", str(root), "--target", "all"]
         assert main([*words, "--image-size", "8", "--out", str(place / out)]) == 2
-        (printed,) = capsys.readouterr().err.splitlines()
+        printed = last_line(capsys)
         assert reason in printed
         assert printed.isprintable()
         assert list(place.iterdir()) == []

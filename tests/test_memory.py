@@ -32,6 +32,7 @@ reuse_freed()
 print(as_it_is, faults())
 """
 
+pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps it")
 PIECE, COUNT = 64 * 1024, 4000  # below the size from which the C library asks the system for each piece by itself
 
 
@@ -39,25 +40,6 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps it")
-def test_freed_memory_goes_back_to_the_system() -> None:
-    library = ctypes.CDLL(None)
-    library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-    library.free.argtypes = [ctypes.c_void_p]
-    pieces = [library.malloc(PIECE) for _ in range(COUNT)]
-    for piece in pieces:
-        ctypes.memset(piece, 1, PIECE)
-    last = pieces.pop()  # keeps the end of the heap, so that nothing goes back by itself
-    for piece in pieces:
-        library.free(piece)
-    before = resident()
-    release_memory()
-    assert before - resident() > PIECE * COUNT // 2
-    library.free(last)
-    release_memory()  # twice is harmless
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps it")
 def test_much_freed_memory_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     library = ctypes.CDLL(None)
     if not hasattr(library, "mallinfo2"):
@@ -87,7 +69,6 @@ def test_much_freed_memory_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps it")
 def test_what_a_thread_frees_is_used_again() -> None:
     """Five tensors of 32 MB, one after the other and after fifteen others, need less than half of the new pages."""
     process = subprocess.run([sys.executable, "-c", FAULTS], check=True, capture_output=True, text=True)

@@ -3,7 +3,6 @@
 import dataclasses
 import importlib.metadata
 import re
-import runpy
 import sys
 import types
 from collections.abc import Callable
@@ -33,8 +32,6 @@ ROLES: tuple[type[Role], ...] = (Method, Attack, Defense, Report)
 PARTS = [(role, name) for role in ROLES for name in role.names()]
 EACH_ROLE = pytest.mark.parametrize("role", ROLES, ids=lambda role: str(role.folder))
 EACH_PART = pytest.mark.parametrize(("role", "name"), PARTS, ids=[f"{role.folder}/{name}" for role, name in PARTS])
-
-SECRETS = {"domain", "labels", "size", "membership", "content", "average_look", "identity"}
 
 
 @EACH_ROLE
@@ -87,35 +84,24 @@ def join(monkeypatch: pytest.MonkeyPatch, group: str, name: str, part: type[Role
     monkeypatch.setattr("fdgpriv.registry.installed", installed)
 
 
-def identification_from_elsewhere() -> type[Attack]:
+def test_installed_parts_join(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     @dataclass(frozen=True)
     class Elsewhere(Attack.named("identification")):  # type: ignore[misc]
         """Identification, from another package."""
 
         strength: int = 1
 
-    found: type[Attack] = Elsewhere
-    return found
-
-
-def test_installed_parts_join(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    part = identification_from_elsewhere()
-    own = Attack.names()
-    join(monkeypatch, "fdgpriv.attacks", "elsewhere", part)
-    assert set(Attack.names()) == {*own, "elsewhere"}
-    assert Attack.named("elsewhere") is part
-    assert part.name() == "elsewhere"  # the results name an attack so, and a reader must be able to ask for that name
-    assert Attack.parse("elsewhere:strength=3") == part(strength=3)  # type: ignore[call-arg]
+    shipped = Attack.names()
+    join(monkeypatch, "fdgpriv.attacks", "elsewhere", Elsewhere)
+    assert set(Attack.names()) == {*shipped, "elsewhere"}
+    assert Attack.named("elsewhere") is Elsewhere
+    assert Elsewhere.name() == "elsewhere"  # the results name an attack so, and it can be asked for by that name
+    assert Attack.parse("elsewhere:strength=3") == Elsewhere(strength=3)
     assert "elsewhere" not in Defense.names()
-    with pytest.raises(ValueError, match="elsewhere"):
-        Attack.named("nobody")
     assert main(["--list"]) == 0
     assert "elsewhere" in capsys.readouterr().out
-
-
-def test_a_part_of_another_role_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    join(monkeypatch, "fdgpriv.defenses", "elsewhere", identification_from_elsewhere())
-    with pytest.raises(ValueError, match="want"):
+    join(monkeypatch, "fdgpriv.defenses", "elsewhere", Elsewhere)
+    with refused("want"):  # an attack is no defense
         Defense.named("elsewhere")
 
 
@@ -130,25 +116,20 @@ def test_settings_are_read_by_their_types() -> None:
 @pytest.mark.parametrize("name", Attack.names())
 def test_an_attack_declares_what_it_is(name: str) -> None:
     part = Attack.named(name)
-    assert part.task.secret in SECRETS
-    assert part.task.relevant > 0
-    assert set(part.kinds()) <= {*Artifact.kinds, GLOBAL_MODEL, HONEST_MEAN}
+    assert part.task.secret
     assert part.task.metric
-    assert isinstance(part.task.higher_leaks, bool)
+    assert part.task.relevant > 0
     assert part.task.bounds is None or part.task.bounds[0] < part.task.bounds[1]
-    assert part.task.scopes
-    assert set(part.task.scopes) <= {"client", "domain"}
-    assert "server" in part.threats  # it reads what the others read, and has public images of every domain besides
-    assert set(part.threats) <= set(THREATS)
-    assert len(set(part.threats)) == len(part.threats)
+    assert {*part.task.scopes} <= {"client", "domain"}
+    assert {*part.kinds()} <= {*Artifact.kinds, GLOBAL_MODEL, HONEST_MEAN}
+    assert {*part.threats} <= {*THREATS}
+    assert {*part.ablations} <= {"layer", "rounds"}
     sizes = GROUP_SIZES if part.group_sizes is None else part.group_sizes
-    assert sizes
-    assert all(size is None or size >= 1 for size in sizes)
-    assert set(part.ablations) <= {"layer", "rounds"}
-    said = part().budget()
-    assert said
-    assert all(f"{field}=" in said for field in vars(part()))
     assert 1 in sizes or sizes == (None,)  # the positive control: a single image, or the client once more
+    assert all(size is None or size >= 1 for size in sizes)
+    for names in (part.kinds(), part.threats, part.task.scopes, sizes):
+        assert len(set(names)) == len(names) > 0
+    assert all(f"{field}=" in part().budget() for field in vars(part()))
 
 
 def test_presets_and_releases_of_all_parts() -> None:
@@ -210,8 +191,6 @@ def test_a_defense_says_what_it_guarantees(name: str) -> None:
     assert proved.statement.strip()
     assert set(proved.protects) <= set(Artifact.kinds)
     assert (proved.epsilon is None) == (proved.delta is None) == (not proved.protects)
-    if proved.epsilon is None:
-        assert "no finite epsilon" in proved.statement.lower()
 
 
 def test_each_report_writes_a_file_of_its_own() -> None:
@@ -220,21 +199,14 @@ def test_each_report_writes_a_file_of_its_own() -> None:
     assert all(Path(name).name == name and not name.startswith(".") for name in names)
 
 
-def test_the_list_shows_every_part_and_threat_model(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["audit", "--list"])
-    monkeypatch.delitem(sys.modules, "fdgpriv.audit")
-    with pytest.raises(SystemExit) as left:
-        runpy.run_module("fdgpriv.audit", run_name="__main__", alter_sys=False)
-    assert left.value.code == 0
-    heading, shown = "", set()
+def test_the_list_shows_every_part_and_threat_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list"]) == 0
+    heading, listed = "", set()
     for line in capsys.readouterr().out.splitlines():
         if line.startswith("  "):
-            name, *said = line.split()
-            assert said
-            shown.add((heading, name))
+            name, *description = line.split()
+            assert description
+            listed.add((heading, name))
         else:
             heading = line.rstrip(":")
-    listed = {(heading, name) for heading, name in shown if heading in {"threats", *(role.folder for role in ROLES)}}
-    assert listed == {(role.folder, name) for role, name in PARTS} | {("threats", role) for role in THREATS}
+    assert listed >= {(role.folder, name) for role, name in PARTS} | {("threats", role) for role in THREATS}
