@@ -15,7 +15,7 @@ from factories import refused
 from PIL import Image
 
 from fdgpriv.config import AuditConfig
-from fdgpriv.data import load, names
+from fdgpriv.data import load
 from fdgpriv.data.dataset import Dataset, Domain, digest
 from fdgpriv.data.names import DOMAINS
 from fdgpriv.data.repeats import MOST_PAIRS, repeats
@@ -87,31 +87,6 @@ def test_a_folder_has_the_digest_of_what_is_loaded(root: Path, tmp_path: Path) -
     assert len({first.sha256, *others}) == 3
 
 
-def test_grey_and_palette_images_become_rgb(root: Path) -> None:
-    base = Image.new("RGB", (9, 9), (10, 200, 30))
-    base.convert("L").save(root / "night" / "cat" / "a.PNG")
-    base.convert("P").save(root / "night" / "cat" / "b.png")
-    base.convert("RGBA").save(root / "night" / "dog" / "a.PNG")
-    images = load("folder", root=root, image_size=9).domain("night").images
-    assert torch.equal(images[0, 0], images[0, 1])
-    assert float(images[2, 1].mean()) == pytest.approx(200 / 255, abs=1e-5)
-
-
-def test_hidden_files_and_circles_are_passed_over(root: Path) -> None:
-    before = load("folder", root=root, image_size=SIDE)
-    (root / ".cache").mkdir()
-    (root / "README.txt").write_text("domains")
-    (root / "day" / "cat" / "._c.jpg").write_bytes(b"not an image")
-    (root / "day" / "cat" / "notes.txt").write_text("a cat")
-    (root / "circle").symlink_to(root, target_is_directory=True)
-    (root / "day" / "circle").symlink_to(root / "day", target_is_directory=True)
-    (root / "itself").symlink_to(root / "itself")
-    after = load("folder", root=root, image_size=SIDE)
-    assert after.names == before.names
-    assert after.classes == before.classes
-    assert torch.equal(after.domain("day").images, before.domain("day").images)
-
-
 def test_a_link_is_a_domain_and_progress_is_counted(root: Path, tmp_path: Path) -> None:
     (root / "day").rename(tmp_path / "elsewhere")
     (root / "day").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
@@ -170,68 +145,35 @@ def test_a_file_that_is_no_image_is_named(spoil: Callable[[Path], None], root: P
 
 
 def test_a_wrong_root_is_named(root: Path) -> None:
-    for level in ("night", "night/cat"):
-        with pytest.raises(ValueError, match="ROOT/<domain>/<class>/"):
-            load("folder", root=root / level)
-    with pytest.raises(FileNotFoundError, match="nowhere, which does not exist"):
-        load("folder", root=root / "nowhere")
-    with pytest.raises(ValueError, match=r"got the file .*c\.jpg"):
-        load("folder", root=root / "day" / "cat" / "c.jpg")
+    for place, told, error in (
+        ("night", "ROOT/<domain>/<class>/", ValueError),
+        ("night/cat", "ROOT/<domain>/<class>/", ValueError),
+        ("nowhere", "nowhere, which does not exist", FileNotFoundError),
+        ("day/cat/c.jpg", r"got the file .*c\.jpg", ValueError),
+    ):
+        with refused(told, error):
+            load("folder", root=root / place)
     picture(root / "night" / "yak" / "a.png")
-    with pytest.raises(ValueError, match=r"want the class yak in .*day, as in the other domains"):
+    with refused("want the class yak in .*day, as in the other domains"):
         load("folder", root=root)
 
 
-def test_the_known_names_are_listed(root: Path) -> None:
-    assert set(names()) >= {"digits", "pacs", "folder"}
-    with pytest.raises(ValueError, match=r"digits, .*got 'mnist'"):
-        load("mnist")
-    with pytest.raises(ValueError, match="want the folder of pacs"):
-        load("pacs")
-    with pytest.raises(ValueError, match="digits is built in"):
-        load("digits", root=root)
-    with pytest.raises(ValueError, match="want an image size of 8 to 1024 pixels, got 4"):
-        load("digits", image_size=4)
-
-
-PACS_CLASSES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
-PACS_DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
-
-
-def small_pacs(root: Path) -> None:
-    for domain in PACS_DOMAINS:
-        for name in PACS_CLASSES:
-            picture(root / domain / name / "pic_001.jpg")
-
-
-def test_pacs_is_found_in_its_folder_or_parent(tmp_path: Path) -> None:
-    for number, (folder, given) in enumerate([("PACS", "PACS"), ("PACS", "."), ("pacs", ".")]):
-        root = tmp_path / str(number)
-        small_pacs(root / folder)
-        (root / folder / "splits").mkdir()  # as some copies have
-        dataset = load("pacs", root=root / given)
-        assert (dataset.names, dataset.classes) == (PACS_DOMAINS, PACS_CLASSES)
-        assert (dataset.default_target, dataset.flip, dataset.translate) == ("sketch", True, 0.1)
-        assert dataset.domain("photo").images.shape == (7, 3, 32, 32)
-
-
-def test_pacs_names_what_is_missing(tmp_path: Path) -> None:
-    small_pacs(tmp_path)
-    for domain in PACS_DOMAINS:
-        (tmp_path / domain / "guitar" / "pic_001.jpg").unlink()
-        (tmp_path / domain / "guitar").rmdir()
-    with pytest.raises(ValueError, match=r"want the 7 classes of pacs in .*, got 6"):
-        load("pacs", root=tmp_path)
-    (tmp_path / "cartoon").rename(tmp_path / "cartoons")
-    with pytest.raises(FileNotFoundError, match=r"missing: cartoon$"):
-        load("pacs", root=tmp_path)
+def test_names_and_sizes_are_checked(root: Path) -> None:
+    for wrong, told in (
+        ({"name": "mnist"}, r"digits, .*got 'mnist'"),
+        ({"name": "pacs"}, "want the folder of pacs"),
+        ({"name": "digits", "root": root}, "digits is built in"),
+        ({"name": "digits", "image_size": 4}, "want an image size of 8 to 1024 pixels, got 4"),
+    ):
+        with refused(told):
+            load(**wrong)  # type: ignore[arg-type]
 
 
 LAID_OUT = [  # dataset, folders of the domains, classes, default target, folder that it unpacks to, splits
+    ("pacs", ("art_painting", "cartoon", "photo", "sketch"), 7, "sketch", "PACS", ()),
     ("office_home", ("Art", "Clipart", "Product", "Real World"), 65, "real_world", "OfficeHomeDataset_10072016", ()),
     ("office_home", ("art", "clipart", "product", "real_world"), 65, "real_world", "office_home_dg", ("train", "val")),
     ("vlcs", ("Caltech101", "LabelMe", "VOC2007", "SUN09"), 5, "sun", "VLCS", ()),
-    ("vlcs", ("CALTECH", "LABELME", "PASCAL", "SUN"), 5, "sun", "VLCS", ("train", "crossval", "test")),
     ("digits_dg", ("mnist", "mnist_m", "svhn", "syn"), 10, "syn", "digits_dg", ("train", "val")),
     pytest.param(
         "domainnet", ("clipart", "infograph", "painting", "quickdraw", "real", "sketch"), 345, "sketch", "domainnet", (),
@@ -270,6 +212,7 @@ def test_benchmarks_are_read_as_they_are_laid_out(
         found = load(name, root=root, image_size=8)
         assert found.names == DOMAINS[name]
         assert (found.name, found.default_target, found.flip) == (name, target, name != "digits_dg")
+        assert found.translate == 0.1
         named = tuple(f"{k:03d}" for k in range(classes))
         assert found.classes == (named if name != "domainnet" else (*named[:-1], "train"))
         for domain in found.domains:
@@ -277,37 +220,40 @@ def test_benchmarks_are_read_as_they_are_laid_out(
             assert domain.pixels[:, 0, 0, 0].tolist() == [40, 120, 200][: max(1, len(splits))] * classes
 
 
-def test_a_class_may_be_missing_from_a_split(tmp_path: Path) -> None:
+@pytest.fixture
+def vlcs(tmp_path: Path) -> Path:
+    """One image of each class in the split train."""
     for place in ("CALTECH", "LABELME", "PASCAL", "SUN"):
         for k in range(5):
             picture(tmp_path / place / "train" / f"{k}" / "a.png")
-    picture(tmp_path / "SUN" / "test" / "3" / "b.png")
-    assert load("vlcs", root=tmp_path).domain("sun").labels.tolist() == [0, 1, 2, 3, 3, 4]
-    (tmp_path / "PASCAL" / "train" / "3" / "a.png").unlink()
-    (tmp_path / "PASCAL" / "train" / "3").rmdir()
-    with pytest.raises(ValueError, match=r"want the class 3 in .*PASCAL/train, as in the other domains"):
-        load("vlcs", root=tmp_path)
-    (tmp_path / "SUN").rename(tmp_path / "MOON")
-    with pytest.raises(
-        FileNotFoundError, match=r"want the folders caltech, labelme, pascal, sun of vlcs .*missing: sun$"
-    ):
-        load("vlcs", root=tmp_path)
+    return tmp_path
 
 
-def test_an_image_in_two_splits_is_refused(tmp_path: Path) -> None:
+def test_a_class_may_be_missing_from_a_split(vlcs: Path) -> None:
+    picture(vlcs / "SUN" / "test" / "3" / "b.png")
+    assert load("vlcs", root=vlcs).domain("sun").labels.tolist() == [0, 1, 2, 3, 3, 4]
+    (vlcs / "PASCAL" / "train" / "3" / "a.png").unlink()
+    (vlcs / "PASCAL" / "train" / "3").rmdir()
+    with refused(r"want the class 3 in .*PASCAL/train, as in the other domains"):
+        load("vlcs", root=vlcs)
+    for path in vlcs.glob("*/*/3"):
+        path.rename(vlcs / f"elsewhere-{path.parts[-3]}-{path.parts[-2]}")
+    with refused("want the 5 classes of vlcs in .*, got 4"):
+        load("vlcs", root=vlcs)
+    (vlcs / "SUN").rename(vlcs / "MOON")
+    with refused("want the folders caltech, labelme, pascal, sun of vlcs .*missing: sun$", FileNotFoundError):
+        load("vlcs", root=vlcs)
+
+
+def test_an_image_in_two_splits_is_refused(vlcs: Path) -> None:
     """It might be a client's and an adversary's."""
-    for place in ("CALTECH", "LABELME", "PASCAL", "SUN"):
-        for k in range(5):
-            picture(tmp_path / place / "train" / f"{k}" / "a.png")
-    (tmp_path / "SUN" / "test" / "3").mkdir(parents=True)
-    Image.new("RGB", (9, 9), (1, 2, 3)).save(tmp_path / "SUN" / "test" / "3" / "a.png")
-    assert len(load("vlcs", root=tmp_path).domain("sun")) == 6  # the same name, another image
-    source = tmp_path / "SUN" / "train" / "3" / "a.png"
-    (tmp_path / "SUN" / "test" / "3" / "a.png").write_bytes(source.read_bytes())
-    with pytest.raises(
-        ValueError, match=r"want each image in one split, got the same in .*SUN/test/3/a.* and .*SUN/train/3/a"
-    ):
-        load("vlcs", root=tmp_path)
+    (vlcs / "SUN" / "test" / "3").mkdir(parents=True)
+    Image.new("RGB", (9, 9), (1, 2, 3)).save(vlcs / "SUN" / "test" / "3" / "a.png")
+    assert len(load("vlcs", root=vlcs).domain("sun")) == 6  # the same name, another image
+    source = vlcs / "SUN" / "train" / "3" / "a.png"
+    (vlcs / "SUN" / "test" / "3" / "a.png").write_bytes(source.read_bytes())
+    with refused("want each image in one split, got the same in .*SUN/test/3/a.* and .*SUN/train/3/a"):
+        load("vlcs", root=vlcs)
 
 
 HEADER = "patient,node,x_coord,y_coord,tumor,slide,center,split"
@@ -352,6 +298,16 @@ def test_a_damaged_table_of_camelyon17_is_named(tmp_path: Path) -> None:
         (f"{HEADER}\n{'x' * 200_000}\n".encode(), "field"),
         (f"{HEADER}\n004,4,1,2,1,0,3,".encode() + b"\xff\n", r"want UTF-8 in .*metadata\.csv, got other bytes"),
         (b"patient,node\n", "missing: x_coord, y_coord, tumor, center"),
+        (
+            f"{HEADER}\n004,4,3.000,2,1,0,3,0\n".encode(),
+            "want a whole number for x_coord .*'3.000'",
+        ),  # of a spreadsheet
+        (f"{HEADER}\n004,4,2.18E+04,2,1,0,3,0\n".encode(), r"want a whole number for x_coord .*'2.18E\+04'"),
+        (f"{HEADER}\n004,4,3\n".encode(), "want a whole number for y_coord in line 2 of .*''"),
+        (
+            f"{HEADER}\n004,4,3,2,1,0,3,0\n".encode("utf-16"),
+            r"want UTF-8 in .*metadata\.csv, .*; save it as CSV in UTF-8",
+        ),
     ):
         table.write_bytes(content)
         with refused(wanted):
@@ -363,7 +319,6 @@ def test_a_damaged_table_of_camelyon17_is_named(tmp_path: Path) -> None:
 
 SAVED_AGAIN: list[tuple[str, Callable[[list[list[str]]], list[list[str]]], str, str]] = [
     ("zeros lost", lambda rows: [[row[0], str(int(row[1])), *row[2:]] for row in rows], ",", "utf-8"),
-    ("floats", lambda rows: [[row[0], *(f"{int(value)}.0" for value in row[1:])] for row in rows], ",", "utf-8"),
     ("commas", lambda rows: [[row[0], *(f"{int(value)},00" for value in row[1:])] for row in rows], ";", "utf-8"),
     ("byte order mark", lambda rows: [row[1:] for row in rows], ",", "utf-8-sig"),
     ("tabs and empty rows", lambda rows: [*rows, [""] * len(rows[0])], "\t", "utf-8"),
@@ -390,23 +345,6 @@ def test_a_table_that_was_saved_again_is_the_same(
         assert torch.equal(one.labels, other.labels)
 
 
-def test_an_ambiguous_number_of_a_table_is_named(tmp_path: Path) -> None:
-    """As spreadsheets make them."""
-    for row, wanted in (
-        ("004,1,3.000,2,0,0", "want a whole number for x_coord .*'3.000'"),
-        ("004,1,2.18E+04,2,0,0", r"want a whole number for x_coord .*'2.18E\+04'"),
-        ("004,1,3,,0,0", "want a whole number for y_coord in line 2 of .*''"),
-        ("004,1,3", "want a whole number for y_coord in line 2 of .*''"),
-    ):
-        content = f"patient,node,x_coord,y_coord,tumor,center\n{row}\n"
-        (tmp_path / "metadata.csv").write_text(content, encoding="utf-8")
-        with refused(wanted):
-            load("camelyon17", root=tmp_path)
-        (tmp_path / "metadata.csv").write_text(content, encoding="utf-16")
-        with refused(r"want UTF-8 in .*metadata\.csv, .*; save it as CSV in UTF-8"):
-            load("camelyon17", root=tmp_path)
-
-
 def test_missing_and_unlisted_patches_are_told(tmp_path: Path) -> None:
     patches(tmp_path, [f"{4 + i:03d},{i % 4},{3000 + i},{40 * i},{i % 2},{i},{i % 5},0" for i in range(10)])
     picture(tmp_path / "patches" / "patient_004_node_0" / "patch_patient_004_node_0_x_1_y_1.png")
@@ -415,9 +353,7 @@ def test_missing_and_unlisted_patches_are_told(tmp_path: Path) -> None:
     assert about.endswith("Not read: patches that metadata.csv does not list: 1.")
     assert "e.g. patches/patient_004_node_0/patch_patient_004_node_0_x_1_y_1.png" in lines[0]
     (tmp_path / "patches/patient_007_node_3/patch_patient_007_node_3_x_3003_y_120.png").unlink()
-    with pytest.raises(
-        ValueError, match=r"got no patches/patient_007_node_3/patch.*_120\.png of its line 5; missing: 1 of 10"
-    ):
+    with refused(r"got no patches/patient_007_node_3/patch.*_120\.png of its line 5; missing: 1 of 10"):
         load("camelyon17", root=tmp_path)
 
 
@@ -442,16 +378,19 @@ def test_composed_and_decomposed_names_are_one(tmp_path: Path) -> None:
 
 
 def test_what_is_not_read_is_counted_by_reason(root: Path) -> None:
-    for path in ("a.txt", "day/list.csv", "day/cat/b.txt", "day/cat/.hidden.png", "day/dog/deep/c.png", ".git/config"):
+    before = load("folder", root=root, image_size=SIDE)
+    for path in ("a.txt", "day/list.csv", "day/cat/b.txt", "day/cat/._c.jpg", "day/dog/deep/c.png", ".git/config"):
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text("x", encoding="utf-8")
     (root / "day" / "circle").symlink_to(root, target_is_directory=True)
+    (root / "itself").symlink_to(root / "itself")
     lines: list[str] = []
-    dataset = load("folder", root=root, image_size=8, say=lines.append)
+    dataset = load("folder", root=root, image_size=SIDE, say=lines.append)
+    assert (dataset.names, dataset.classes, dataset.sha256) == (before.names, before.classes, before.sha256)
     (line,) = lines
     assert line.startswith(f"not read in {root}: ")
     counts = "hidden (names that begin with . or __MACOSX): 2; links to folders that they lie in: 1; "
-    counts += "files outside the folders of classes: 2; folders inside the folders of classes: 1; "
+    counts += "files outside the folders of classes: 3; folders inside the folders of classes: 1; "
     counts += "files without the name of an image (.txt): 1"
     assert dataset.about.endswith(f" Not read: {counts}.")
     assert "(.txt): 1, e.g. day/cat/b.txt" in line
@@ -478,7 +417,7 @@ def test_an_image_that_is_there_twice_is_told(tmp_path: Path) -> None:
     )
 
 
-def test_many_pairs_of_domains_with_common_images_are_counted() -> None:
+def test_pairs_of_domains_with_common_images() -> None:
     """Eight domains share one black image, and two of them a white one."""
     labels, black = torch.zeros(2).long(), torch.zeros(3, 2, 2)
     domains = [
@@ -493,9 +432,7 @@ def test_many_pairs_of_domains_with_common_images_are_counted() -> None:
 def test_fewer_than_two_classes_are_refused(tmp_path: Path) -> None:
     for domain in "ab":
         picture(tmp_path / domain / "x" / "1.png")
-    with pytest.raises(
-        ValueError, match=f"want folders of at least two classes in the domains of {tmp_path} .*, got x$"
-    ):
+    with refused(f"want folders of at least two classes in the domains of {tmp_path} .*, got x$"):
         load("folder", root=tmp_path)
     patches(tmp_path / "c", [f"{4 + i:03d},0,{i},0,1,{i},{i},0" for i in range(5)])
     with pytest.raises(ValueError, match=r"want images of at least two classes in .*c/patches, got tumor"):
@@ -511,7 +448,7 @@ def test_the_real_pacs_has_its_published_counts() -> None:
         pytest.skip(f"PACS is not in {root}; name the folder that holds it in FDGPRIV_TEST_DATA")
     pacs = load("pacs", root=root)
     assert [len(domain) for domain in pacs.domains] == [2048, 2344, 1670, 3929]
-    assert pacs.classes == PACS_CLASSES
+    assert pacs.classes == ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
     assert min(pacs.domains, key=lambda domain: float(domain.images.std(dim=1).mean())).name == "sketch"
     assert max(pacs.domains, key=lambda domain: float(domain.images.mean())).name == "sketch"
 

@@ -127,16 +127,13 @@ def test_without_domains_it_says_what_is_wanted(tmp_path: Path) -> None:
         ({"mean": np.full((12, 3), 1e200)}, [], "at most 1e+100"),
         ({"std": np.full((12, 3), np.longdouble("1e4000"))}, [], "at most 1e+100"),
         ({"groups": np.full(12, np.nan)}, [], "NaN"),
-        ({"groups": np.arange(12) * 1j}, [], "complex128"),
-        ({"groups": np.array([{}] * 12, dtype=object)}, [], "Python objects"),
-        ({}, ["--groups", "nan+12"], "joined by +"),
-        ({}, ["--groups", "6+6j"], "joined by +"),
         ({}, ["--groups", "²+10"], "joined by +"),
         ({}, ["--groups", "9" * 5000], "joined by +"),
         ({"groups": np.arange(5)}, [], "one group for each of 12"),
         ({}, ["--groups", "6+7"], "add up to 12"),
         ({}, ["--groups", "6,6"], "joined by +"),
         ({}, ["--groups", "12+0"], "positive sizes"),
+        ({}, ["--groups", "2", "--groups", "4"], "add up to 12 clients, got 2+4"),
         ({"mean": np.array([[{}] * 3] * 12, dtype=object)}, [], "Python objects"),
     ],
 )
@@ -146,9 +143,8 @@ def test_unreadable_arrays_are_one_line(
     arrays = {name: value for name, value in {**made(), **change}.items() if value is not None}
     files = written(tmp_path, "npz", arrays)
     assert main(["--artifact", *map(str, files), *more, "--out", str(tmp_path / "out")]) == 2
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 1
-    assert told in said[0]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line
     assert not (tmp_path / "out").exists()
 
 
@@ -169,8 +165,8 @@ def zipped(**members: bytes) -> bytes:
     return file.getvalue()
 
 
-def tensors(header: Mapping[str, Any] | bytes, data: bytes = b"") -> bytes:
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+def tensors(header: Mapping[str, Any], data: bytes = b"") -> bytes:
+    text = json.dumps(header).encode()
     return struct.pack("<Q", len(text)) + text + data
 
 
@@ -191,11 +187,8 @@ NEVER = b"\x80\x04\x8c\x08builtins\x8c\x04exit\x93)R."  # a pickle that would en
     [
         ("x.npz", None, "no file"),
         ("x.npz", b"", "BadZipFile"),
-        ("x.npz", b"mean", "BadZipFile"),
-        ("x.npz", NEVER, "BadZipFile"),
         ("x.npz", GOOD[:-30], "BadZipFile"),
         ("x.npz", GOOD[:60] + bytes([GOOD[60] ^ 1]) + GOOD[61:], "cannot be read"),
-        ("x.npz", zipped(mean=b"no array", std=npy(STYLE)), "numpy's format"),
         ("x.npz", zipped(mean=NEVER, std=npy(STYLE)), "numpy's format"),
         ("x.npz", zipped(mean=npy(STYLE), mean_=npy(STYLE), std=npy(STYLE)), "got 2"),
         ("x.npz", zipped(mean=npy(STYLE, shape=HUGE, descr="<f8"), std=npy(STYLE)), "9007199254740992 bytes"),
@@ -206,19 +199,12 @@ NEVER = b"\x80\x04\x8c\x08builtins\x8c\x04exit\x93)R."  # a pickle that would en
         ("x.npz", "folder", "a folder"),
         ("x.npz", "large", "at most 1073741824 bytes"),
         ("x.npy", npy(STYLE), "or mean.npy and std.npy"),
-        ("mean.npy std.npy", b"", "numpy's format"),
         ("mean.npy std.npy", b"\x93NUMPY", "cannot be read"),
         ("mean.npy std.npy", b"\x93NUMPY\x09\x00", "version"),
         ("mean.npy std.npy", npy(STYLE)[:-1], "got 143"),
         ("mean.npy std.npy", npy(STYLE, shape=HUGE, descr="<f8"), "9007199254740992 bytes"),
         ("mean.npy std.npy", npy(STYLE, descr="|O") + NEVER, "Python objects"),
-        ("mean.npy std.npy", NEVER, "numpy's format"),
-        ("mean.npy std.npy", "pipe", "a pipe"),
-        ("mean.npy std.npy", "folder", "a folder"),
         ("x.safetensors", b"", "SafetensorError"),
-        ("x.safetensors", b"{}", "SafetensorError"),
-        ("x.safetensors", NEVER, "SafetensorError"),
-        ("x.safetensors", tensors(b"[]"), "SafetensorError"),
         ("x.safetensors", tensors({}), "neither"),
         ("x.safetensors", bfloat16(), "got BF16: convert it to F32"),
         ("x.safetensors", bfloat16()[:-1], "SafetensorError"),
@@ -229,9 +215,7 @@ NEVER = b"\x80\x04\x8c\x08builtins\x8c\x04exit\x93)R."  # a pickle that would en
             "SafetensorError",
         ),
         ("x.safetensors", "pipe", "a pipe"),
-        ("x.safetensors", "folder", "a folder"),
         ("x.txt", b"mean", "want one .npz or .safetensors"),
-        ("x", "folder", "want one .npz or .safetensors"),
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )
@@ -251,9 +235,10 @@ def test_a_misnamed_file_is_one_line(
             file.write_bytes(data)
     before = sorted(tmp_path.iterdir())
     assert main(["--artifact", *map(str, files), "--out", str(tmp_path / "out")]) == 2
-    (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith("fdgpriv audit: --artifact: want ")
-    assert told in said
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("fdgpriv audit: --artifact: want ")
+    assert told in line
+    assert str(tmp_path) in line
     assert sorted(tmp_path.iterdir()) == before
 
 

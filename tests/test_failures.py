@@ -167,13 +167,9 @@ ANSWERS: dict[str, tuple[Callable[[int], Any], str]] = {
     "raises": (_raises, "KeyError: 'a bug' (test_failures.py, line "),
     "nothing": (lambda count: None, "want a prediction for each observation, got NoneType"),
     "too_few": (lambda count: torch.ones(count - 1, 3), "predictions, one for each observation, got "),
-    "too_many": (lambda count: torch.ones(count + 1, 3), "predictions, one for each observation, got "),
     "not_a_number": (lambda count: torch.full((count, 3), float("nan")), "want finite predictions, got NaN"),
-    "infinite": (lambda count: torch.full((count, 3), float("inf")), "want finite predictions, got an infinity"),
     "misshapen": (lambda count: torch.ones(count, 2), "want a prediction (3,), got (2,) (prediction 0)"),
-    "scalar": (lambda count: torch.tensor(1.0), "want a prediction for each observation, got a tensor () of float32"),
     "words": (lambda count: ["photo"] * count, "want a prediction to be a tensor, got str (prediction 0)"),
-    "generator": (lambda count: (torch.ones(3) for _ in range(count)), "got generator"),
     "complex": (lambda count: torch.ones(count, 3, dtype=torch.complex64), "of complex64"),
 }
 
@@ -260,25 +256,24 @@ def test_measurements_and_reports_fail_by_themselves(
 def test_a_failed_run_is_repeated_by_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("--seed", "0", "1", "--attack", GOOD)
+    words, out = ("--seed", "0", "1", "--attack", GOOD), tmp_path / "out"
     reason = "client-01 failed in fit of round 0: ValueError: a bug"
     with monkeypatch.context() as patch:
         corrupt(patch, "stablefdg", "fit", raised(ValueError("a bug")), 0)
-        code, (failed, finished) = audited(tmp_path / "out", *words)
+        code, (failed, finished) = audited(out, *words)
     printed = capsys.readouterr()
     assert code == 1
     assert "1 of 2 runs failed: stablefdg, target blend, seed 0, none; to try them again" in printed.err
-    assert f"  failed: {reason}" in printed.out
-    assert "training failed" in printed.out
+    reports = [(out / name).read_text(encoding="utf-8").replace("\\", "") for name in ("report.md", "report.html")]
+    assert all(reason in text for text in (printed.out, *failed.not_measured[:1], *reports))
     assert (failed.failed, failed.utility, failed.attacks, failed.claims) == (reason, None, (), ())
     assert {row.verb for row in failed.artifacts} == {"style", "fit"}
-    assert any(reason in sentence for sentence in failed.not_measured)
-    assert (finished.failed, finished.utility is None, finished.attacks == ()) == (None, False, False)
-    for name in ("report.md", "report.html"):
-        assert reason in (tmp_path / "out" / name).read_text(encoding="utf-8").replace("\\", "")
-    code, (repeated, unchanged) = audited(tmp_path / "out", *words, "--resume")
-    assert (code, repeated.failed, repeated.utility is None) == (0, None, False)
-    assert unchanged.utility == finished.utility
+    assert finished.failed is None
+    assert finished.utility
+    assert finished.attacks
+    code, (repeated, unchanged) = audited(out, *words, "--resume")
+    assert (code, repeated.failed, unchanged.utility) == (0, None, finished.utility)
+    assert repeated.utility
     assert "stablefdg-blend-1-none: already trained" in capsys.readouterr().err
 
 
@@ -312,20 +307,16 @@ def test_a_failing_method_leaves_the_other_runs(tmp_path: Path, capsys: pytest.C
 
 def test_a_diverged_training_is_not_attacked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--method", "fedavg", "--attack", "label_histogram", "--set", "lr=1e5")
-    outputs, runs = [], []
-    for resumed in ([], ["--resume"]):
-        code, (run,) = audited(tmp_path / "out", *words, *resumed)
-        printed = capsys.readouterr()
-        assert code == 1
-        assert printed.out.count("  failed: ") == 1
-        assert "training diverged; try a smaller lr" in printed.out
-        assert "1 of 1 runs failed: fedavg, target blend, seed 0, none; their trainings diverged" in printed.err
-        outputs.append(printed.out)
-        runs.append(run)
-    assert outputs[0] == outputs[1]
-    assert runs[0] == runs[1]
-    assert (run.failed, run.utility, run.attacks) == (None, None, ())
-    assert run.ended == run.diverged
+    first, again = (
+        (*audited(tmp_path / "out", *words, *resumed), capsys.readouterr()) for resumed in ([], ["--resume"])
+    )
+    code, (run,), printed = first
+    assert code == 1
+    assert printed.out.count("  failed: ") == 1
+    assert "training diverged; try a smaller lr" in printed.out
+    assert "1 of 1 runs failed: fedavg, target blend, seed 0, none; their trainings diverged" in printed.err
+    assert (again[0], again[1], again[2].out) == (1, (run,), printed.out)
+    assert (run.failed, run.utility, run.attacks, run.ended) == (None, None, (), run.diverged)
     assert any("diverged" in sentence for sentence in run.not_measured)
     assert (tmp_path / "out" / "report.html").is_file()
 
@@ -366,10 +357,8 @@ def test_what_ends_the_run_is_raised_again() -> None:
 def test_a_line_names_kind_text_and_where() -> None:
     found = attempt(lambda: int("x" * 500 + "\n\x1b[31m"))
     assert isinstance(found, Failed)
-    assert "\n" not in found.line
-    assert "\x1b" not in found.line
+    assert found.line.isprintable()
     assert found.line.startswith("ValueError: invalid literal for int()")
     assert "(test_failures.py, line " in found.line
     assert len(found.line) < 400
     assert one_line(ValueError()) == "ValueError"
-    assert "(test_failures.py, line " in str(attempt(lambda: torch.zeros(2) @ torch.zeros(3)))

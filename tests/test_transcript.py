@@ -91,13 +91,11 @@ def test_a_large_artifact_lies_in_one_file(tmp_path: Path) -> None:
     assert made.add(crossing(small, "a", SERVER, "style"), small) is small
 
 
-@pytest.mark.parametrize(("keep", "kept"), [("ends", {0, 3}), ("all", {0, 1, 2, 3}), ("small", set())])
-def test_model_states_are_kept_by_rule(keep: str, kept: set[int]) -> None:
-    made = recorded(keep)
-    states = {record.round for record, artifact in made.of_kind("model_state") if artifact is not None}
-    assert states == kept
-    whole = [record.round for record, artifact in made.of_kind("model_state") if artifact is not None]
-    assert all(whole.count(round) == 4 for round in kept)  # two sent, two back
+@pytest.mark.parametrize(("keep", "rounds"), [("ends", {0, 3}), ("all", {0, 1, 2, 3}), ("small", set())])
+def test_model_states_are_kept_by_rule(keep: str, rounds: set[int]) -> None:
+    made = recorded(keep, numbers=4 if keep == "small" else SMALL)
+    states = [record.round for record, artifact in made.of_kind("model_state") if artifact is not None]
+    assert sorted(states) == sorted([*rounds] * 4)  # two sent, two back
     for kind in ("style_statistics", "sample_count"):
         assert all(artifact is not None for _, artifact in made.of_kind(kind))
     assert len(made.records) == 4 * 10
@@ -133,24 +131,9 @@ def test_a_thinned_transcript_keeps_by_its_rule(keep: str, rounds: set[int], tmp
     assert again.kept.keys() == thin.kept.keys()
 
 
-def test_small_keeps_no_model_state() -> None:
-    assert [a for _, a in recorded("small", numbers=4).of_kind("model_state") if a is not None] == []
-    with pytest.raises(ValueError, match="last, ends, all, small, views, got 'most'"):
+def test_an_unknown_rule_is_refused() -> None:
+    with refused("last, ends, all, small, views, got 'most'"):
         Transcript("most")
-
-
-def test_each_side_saw_what_it_sent_and_received() -> None:
-    made = recorded("all", rounds=1)
-    assert all(SERVER in (record.sender, record.receiver) for record in made.records)
-    seen = [record for record in made.records if "a" in (record.sender, record.receiver)]
-    assert [(record.kind, record.sender, record.origin) for record in seen] == [
-        ("model_state", SERVER, SERVER),
-        ("style_statistics", "a", "a"),
-        ("style_statistics", SERVER, "b"),
-        ("model_state", "a", "a"),
-        ("sample_count", "a", "a"),
-    ]
-    assert [record.relayed for record in seen] == [False, False, True, False, False]
 
 
 def test_the_model_of_a_round_is_the_first_sent() -> None:
@@ -171,19 +154,13 @@ def test_the_model_of_a_round_is_the_first_sent() -> None:
 # It comes back as it was saved
 
 
-@pytest.mark.parametrize("what", ["ends", "all", "small", "a real run", "nothing"])
+@pytest.mark.parametrize("what", ["ends", "small", "a real run", "nothing"])
 def test_it_comes_back_as_it_was_saved(what: str, fitted: Fitted, tmp_path: Path) -> None:
+    recorded("all", rounds=1).save(tmp_path)  # replaced
     made = {"a real run": fitted.transcript, "nothing": Transcript()}.get(what) or recorded(what)
-    made.save(tmp_path / "t")
-    assert_equal(made, Transcript.load(tmp_path / "t"))
-
-
-def test_an_artifact_sent_to_many_is_written_once(tmp_path: Path) -> None:
-    made = recorded("all", rounds=1)
     made.save(tmp_path)
-    assert sum(key.endswith("/weight") for key in load_file(tmp_path / TENSORS)) == 3  # one sent to both, two back
-    again = Transcript.load(tmp_path)
-    assert again.kept[0] is again.kept[1]
+    assert_equal(made, Transcript.load(tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([MANIFEST, TENSORS])
 
 
 def test_a_relayed_artifact_is_written_once(tmp_path: Path) -> None:
@@ -214,14 +191,6 @@ def test_artifacts_that_share_memory_are_saved(tmp_path: Path) -> None:
     assert_equal(made, Transcript.load(tmp_path))
 
 
-def test_saving_again_replaces_what_was_there(tmp_path: Path) -> None:
-    recorded("all").save(tmp_path)
-    last = recorded("ends", rounds=2)
-    last.save(tmp_path)
-    assert_equal(last, Transcript.load(tmp_path))
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([MANIFEST, TENSORS])
-
-
 # Hostile files
 
 
@@ -248,11 +217,12 @@ def assert_refused(folder: Path, reason: str = "") -> None:
     assert str(folder) in str(caught.value)
 
 
-def test_missing_or_truncated_files_are_refused(saved: Path) -> None:
+def test_missing_or_cut_files_are_refused(saved: Path) -> None:
     assert_refused(saved / "nowhere")
+    tensors = (saved / TENSORS).read_bytes()
     for path in (saved / TENSORS, saved / MANIFEST):
         whole = path.read_bytes()
-        for share in (0, 0.0005, 0.1, 0.5, 0.9, 0.999):
+        for share in (0, 0.0005, 0.5, 0.999):
             path.write_bytes(whole[: int(share * len(whole))])
             assert_refused(saved)
         path.unlink()
@@ -261,6 +231,13 @@ def test_missing_or_truncated_files_are_refused(saved: Path) -> None:
         assert_refused(saved)
         path.rmdir()
         path.write_bytes(whole)
+    for length in (0, 2**31, 2**63, 2**64 - 1):  # of a header
+        (saved / TENSORS).write_bytes(struct.pack("<Q", length) + tensors[8:])
+        assert_refused(saved)
+    header = json.dumps({"0/mean": {"dtype": "F32", "shape": [2**60], "data_offsets": [0, 2**62]}}).encode()
+    (saved / TENSORS).write_bytes(struct.pack("<Q", len(header)) + header + bytes(16))
+    assert_refused(saved)
+    (saved / TENSORS).write_bytes(tensors)
     Transcript.load(saved)
     rewrite(saved, lines(saved)[:-3])
     assert_refused(saved, "no record names")
@@ -313,16 +290,6 @@ def test_a_pickle_is_refused_and_not_run(saved: Path, name: str) -> None:
     assert not mark.exists()
 
 
-def test_impossible_headers_are_refused(saved: Path) -> None:
-    whole = (saved / TENSORS).read_bytes()
-    for length in (0, 2**31, 2**40, 2**63, 2**64 - 1):
-        (saved / TENSORS).write_bytes(struct.pack("<Q", length) + whole[8:])
-        assert_refused(saved)
-    header = json.dumps({"0/mean": {"dtype": "F32", "shape": [2**60], "data_offsets": [0, 2**62]}}).encode()
-    (saved / TENSORS).write_bytes(struct.pack("<Q", len(header)) + header + bytes(16))
-    assert_refused(saved)
-
-
 def test_manifests_of_other_text_are_refused(saved: Path) -> None:
     """Bytes that are no UTF-8, lines that are no records, deep nesting, and more digits than Python reads."""
     whole = (saved / MANIFEST).read_bytes()
@@ -332,14 +299,8 @@ def test_manifests_of_other_text_are_refused(saved: Path) -> None:
         assert_refused(saved)
     deep = "[" * 100_000 + "]" * 100_000
     first = json.loads(text[1])
-    changes = [
-        (at, line)
-        for line in ("", "null", "3", "[]", '"x"', "{}", "[1, 2, 3]", "{", "NaN", '{"record": 1}')
-        for at in (0, 3)
-    ]
-    changes += [
-        (1, json.dumps({**first, key: "deep"}).replace('"deep"', deep)) for key in ("record", "facts", "stored")
-    ]
+    changes = [(at, line) for line in ("", "null", "[]", '"x"', "{}", "{", "NaN", '{"record": 1}') for at in (0, 3)]
+    changes += [(1, json.dumps({**first, "facts": "deep"}).replace('"deep"', deep))]
     changes += [(0, f'{{"keep": {deep}}}'), (1, text[1].replace('"round": 0', f'"round": {"9" * 5000}', 1))]
     for at, line in changes:
         (saved / MANIFEST).write_text("\n".join([*text[:at], line, *text[at + 1 :]]) + "\n")
@@ -350,10 +311,10 @@ OF_RECORD = [f.name for f in fields(Record)]
 
 
 @pytest.mark.parametrize("field", [*OF_RECORD, "facts", "stored", "record", "keep"])
-def test_a_value_of_another_type_is_refused_or_harmless(saved: Path, field: str) -> None:
+def test_another_type_is_refused_or_harmless(saved: Path, field: str) -> None:
     """What does load has the types it promises."""
     before = (saved / MANIFEST).read_text()
-    for value in (None, {}, [], [[]], {"a": {}}, "x", 1.5, True, -1, float("nan")):
+    for value in (None, {}, [[]], {"a": {}}, "x", 1.5, True, -1, float("nan")):
         entries = [json.loads(line) for line in before.splitlines()]
         (entries[0] if field == "keep" else entries[1]["record"] if field in OF_RECORD else entries[1])[field] = value
         rewrite(saved, entries)
@@ -401,10 +362,9 @@ def test_records_that_cannot_be_true_are_refused(saved: Path) -> None:
         assert_refused(saved, reason)
 
 
-@pytest.mark.parametrize("kind", ["model_state", "style_statistics", "sample_count"])
-def test_facts_of_another_form_are_refused(saved: Path, kind: str) -> None:
+def test_facts_of_another_form_are_refused(saved: Path) -> None:
     entries = lines(saved)
-    entry = next(e for e in entries[1:] if e["record"]["kind"] == kind and e["stored"] is not None)
+    entry = next(entry for entry in entries[1:] if entry["record"]["kind"] == "style_statistics")
     true = entry["facts"]
     typed = [{**true, "client": value} for value in (5, None, [], {})]
     typed += [{**true, "round": value} for value in ("five", None, [], {})]
@@ -469,7 +429,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     LISTENING.clear()
 
 
-TRAVERSAL = ("../outside", "/etc/passwd", "..\\outside", "file:///etc/passwd", "~/outside", "a/../../outside")
+TRAVERSAL = ("../outside", "/etc/passwd", "~/outside")
 PLACES = [
     *((1, "record", field) for field in OF_RECORD),
     *((1, "facts", field) for field in ("client", "round")),
