@@ -44,8 +44,8 @@ class COPA(FederatedAveraging):
     heads_weight: NonNegativeFloat = 1.0
 
     @property
-    def coupling(self) -> None:
-        return None
+    def coupling(self) -> str:
+        return "the gradients of single images for the heads that its clients keep are not known"
 
     def withheld(self, model: nn.Module, sender: str) -> frozenset[str]:
         ensemble = tensors_of(model, HeadEnsemble)

@@ -34,8 +34,8 @@ class FedBN(FederatedAveraging):
     buffers: Literal["keep_local"] = "keep_local"
 
     @property
-    def coupling(self) -> None:
-        return None
+    def coupling(self) -> str:
+        return "it replaces the BatchNorm layers, and none would stay with the clients"
 
     def withheld(self, model: nn.Module, sender: str) -> frozenset[str]:
         return batchnorm_tensors(model)

@@ -28,11 +28,12 @@ class FedDGGA(FederatedAveraging):
     trained. A client whose received model is worse than the one it trained last gains weight.
 
     Weights start equal. With three clients a step is that of the released code, which divides it by three; here it is
-    divided by the number of clients.
+    divided by the number of clients. Of clients that a round draws, all with weight 0, models are averaged equally.
 
     Attributes:
         metric: Of the evaluations: the ``loss``, as in the paper, or the ``accuracy``, the released code's default.
         step: Of the weights in the first round; it decreases linearly to 0 over the rounds.
+        code_compat: Gaps move weights as they are, as in the released code, and not by their distance from the mean gap.
     """
 
     paper_setup: ClassVar[Setup] = Setup(clients_per_domain=1, partition="single", backbone="resnet18", image_size=224)
@@ -45,6 +46,7 @@ class FedDGGA(FederatedAveraging):
     weights: Literal["uniform"] = "uniform"
     metric: Literal["loss", "accuracy"] = "loss"
     step: OpenFraction = 0.2
+    code_compat: bool = False
 
     @property
     def coupling(self) -> None:
@@ -97,24 +99,28 @@ class GeneralizationAdjustment(Aggregation):
             for (client, is_trained), value in evaluations.items()
             if not is_trained and client in self.last
         }
-        self.client_weights = adjusted(self.client_weights, gaps, self.method.step_at(round - 1))
+        mean = 0.0 if self.method.code_compat else sum(gaps.values()) / max(1, len(gaps))
+        changes = {client: gap - mean for client, gap in gaps.items()}
+        self.client_weights = adjusted(self.client_weights, changes, self.method.step_at(round - 1))
         self.last |= {client: value for (client, is_trained), value in evaluations.items() if is_trained}
         states = model_state(answers)
-        load_average(model, list(states.values()), [self.client_weights[client] for client in states])
+        weights = [self.client_weights[client] for client in states]
+        load_average(model, list(states.values()), weights if any(weights) else None)
 
 
-def adjusted(weights: Mapping[str, float], gaps: Mapping[str, float], step: float) -> dict[str, float]:
-    """Weights a_i + step / N gap_i / max |gap|, clipped to [0, 1] and normalised to sum 1.
+def adjusted(weights: Mapping[str, float], changes: Mapping[str, float], step: float) -> dict[str, float]:
+    """Weights a_i + step / N change_i / max |change|, clipped to [0, 1] and normalised to sum 1.
 
     Args:
         weights: Of all N clients; their sum is 1.
-        gaps: By client, how much worse the global model is than its own on its held-out images; others keep their weight.
+        changes: By client, how much worse the global model is than its own on its held-out images, less the mean over
+            clients; others keep their weight.
         step: In (0, 1).
     """
-    largest = max((abs(gap) for gap in gaps.values()), default=0.0)
+    largest = max((abs(change) for change in changes.values()), default=0.0)
     if not largest:
         return dict(weights)
-    moved = {c: min(1.0, max(0.0, a + step / len(weights) * gaps.get(c, 0.0) / largest)) for c, a in weights.items()}
+    moved = {c: min(1.0, max(0.0, a + step / len(weights) * changes.get(c, 0.0) / largest)) for c, a in weights.items()}
     total = sum(moved.values())
     return {client: weight / total for client, weight in moved.items()}
 

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 import torch
 from conftest import Fitted
-from factories import federation, fitted_once, held, holding, network, run, seeded, small
+from factories import federation, fitted_once, held, holding, network, refused, run, seeded, small
 from factories_core import crossing
 from torch import Tensor
 
 from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.artifacts.parameters import ClassifierHead, ModelState
 from fdgpriv.data.dataset import Dataset
+from fdgpriv.defense import defended
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.simulation.relays import reaches_all
 from fdgpriv.simulation.simulator import ClientSample
@@ -142,6 +143,11 @@ def test_a_client_sees_the_heads_of_all_rounds(tiny: Dataset) -> None:
             view = asked.adversary.view(scored.observation)
             assert [seen.number for seen in view] == rounds
             assert all(len(seen.others) >= 5 for seen in view)
+
+
+def test_dpsgd_is_refused_in_one_line() -> None:
+    with refused("dpsgd: not applicable to copa: .*heads that its clients keep"):
+        defended(copa(), "dpsgd")
 
 
 def test_relays_that_reach_all() -> None:

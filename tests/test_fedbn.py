@@ -75,3 +75,5 @@ def test_what_is_local_already_needs_no_defense() -> None:
         defended(method, "bn_local")
     with refused("bn_frozen: not applicable to fedbn"):
         defended(method, "bn_frozen")
+    with refused("dpsgd: not applicable to fedbn: it replaces the BatchNorm layers"):
+        defended(method, "dpsgd")

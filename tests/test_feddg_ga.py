@@ -6,7 +6,19 @@ from typing import Any
 import pytest
 import torch
 from conftest import fit, shortened
-from factories import crossed, federation, held, network, only_the_server_sees, refused, run, run_on, seeded, small
+from factories import (
+    crossed,
+    equal,
+    federation,
+    held,
+    network,
+    only_the_server_sees,
+    refused,
+    run,
+    run_on,
+    seeded,
+    small,
+)
 
 from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.artifacts.parameters import ModelState
@@ -20,7 +32,7 @@ BUILD = network(1)
 
 
 @pytest.mark.parametrize(
-    ("weights", "gaps", "step", "expected"),
+    ("weights", "changes", "step", "expected"),
     [
         (
             (1 / 3, 1 / 3, 1 / 3),
@@ -29,27 +41,29 @@ BUILD = network(1)
             (13 / 31.5, 8.5 / 31.5, 10 / 31.5),
         ),  # .4333, .2833, .3333 of 1.05
         ((0.9, 0.05, 0.05), (-1.0, -4.0, 4.0), 0.6, (0.85 / 1.1, 0.0, 0.25 / 1.1)),  # .05 - .2 is clipped to 0
+        ((0.95, 0.05, 0.0), (2.0, -0.1, -1.9), 0.6, (1 / 1.04, 0.04 / 1.04, 0.0)),  # .95 + .2 is clipped to 1
         ((0.5, 0.5), (0.0, 0.0), 0.6, (0.5, 0.5)),
         ((0.5, 0.5), (0.7,), 0.4, (0.7 / 1.2, 0.5 / 1.2)),  # the second client took no part
     ],
 )
 def test_weights_follow_the_gaps(
-    weights: tuple[float, ...], gaps: tuple[float, ...], step: float, expected: tuple[float, ...]
+    weights: tuple[float, ...], changes: tuple[float, ...], step: float, expected: tuple[float, ...]
 ) -> None:
     named = dict(zip("abc", weights, strict=False))
-    adjusted = module.adjusted(named, dict(zip("abc", gaps, strict=False)), step)
+    adjusted = module.adjusted(named, dict(zip("abc", changes, strict=False)), step)
     assert list(adjusted.values()) == pytest.approx(list(expected))
 
 
 @pytest.mark.parametrize("metric", ["loss", "accuracy"])
-def test_the_server_is_the_plain_loop(metric: str) -> None:
-    method, rng = small("feddg_ga", rounds=3, metric=metric, step=0.6), seeded(3)
-    server = method.server(federation(2, build=BUILD), seeded(0))
-    ask, weights, last = next(server), [0.5, 0.5], [0.0, 0.0]
+@pytest.mark.parametrize("code_compat", [False, True])
+def test_the_server_is_the_plain_loop(metric: str, code_compat: bool) -> None:
+    method, rng = small("feddg_ga", rounds=3, metric=metric, step=0.6, code_compat=code_compat), seeded(3)
+    server = method.server(federation(3, build=BUILD), seeded(0))
+    ask, weights, last = next(server), [1 / 3] * 3, [0.0] * 3
     for round in range(2):
         assert ask.reduce is None
         sent = ask.messages["client-0"][0]
-        biases, values = torch.randn(2, 3, generator=rng), torch.rand(2, 2, generator=rng)
+        biases, values = torch.randn(3, 3, generator=rng), torch.rand(3, 2, generator=rng)
         answers = {
             f"client-{i}": [
                 ModelState(client=f"client-{i}", round=round, state={**sent.state, "head.bias": biases[i]}),
@@ -60,18 +74,31 @@ def test_the_server_is_the_plain_loop(metric: str) -> None:
                     for t in (0, 1)
                 ),
             ]
-            for i in range(2)
+            for i in range(3)
         }
         ask = server.send(answers)
         if round:
-            gaps = [(1 if metric == "loss" else -1) * (float(values[i, 0]) - last[i]) for i in range(2)]
-            raw = [a + 0.6 / 2 * gap / max(map(abs, gaps)) for a, gap in zip(weights, gaps, strict=True)]
+            gaps = [(1 if metric == "loss" else -1) * (float(values[i, 0]) - last[i]) for i in range(3)]
+            if not code_compat:
+                gaps = [gap - sum(gaps) / 3 for gap in gaps]
+            raw = [a + 0.6 / 3 * gap / max(map(abs, gaps)) for a, gap in zip(weights, gaps, strict=True)]
             clipped = [min(1.0, max(0.0, a)) for a in raw]
             weights = [a / sum(clipped) for a in clipped]
         last = values[:, 1].tolist()
         merged = ask.messages["client-0"][0].state["head.bias"]
-        torch.testing.assert_close(merged, weights[0] * biases[0] + weights[1] * biases[1])
-    assert weights != [0.5, 0.5]
+        torch.testing.assert_close(merged, sum(a * bias for a, bias in zip(weights, biases, strict=True)))
+    assert len(set(weights)) == 3
+
+
+def test_clients_without_weight_are_averaged_equally() -> None:
+    """A client that alone takes part is averaged also after its weight fell to 0."""
+    world = federation(2, build=BUILD)
+    merge = small("feddg_ga", participants=1).aggregation(world)
+    merge.client_weights = {"client-0": 0.0, "client-1": 1.0}
+    model = small("feddg_ga").model(world, seeded(0))
+    state = {name: tensor + 1 for name, tensor in model.state_dict().items()}
+    merge.merge(model, {"client-0": [ModelState(client="client-0", round=0, state=state)]}, 0)
+    assert equal(model.state_dict(), state)
 
 
 def test_the_step_decreases_to_nothing() -> None:

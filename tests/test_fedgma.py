@@ -16,7 +16,8 @@ module: Any = import_module("fdgpriv.methods.fedgma")
 
 @pytest.mark.parametrize(
     ("updates", "threshold", "mask"),
-    [((1.0, 2.0, 3.0), 0.4, 1.0), ((1.0, 2.0, -9.0), 0.4, 1 / 3), ((1.0, 2.0, -9.0), 0.3, 1.0), ((1.0, 0.0, -1.0), 0.1, 0.0)],
+    [((1.0, 2.0, 3.0), 0.4, 1.0), ((1.0, 2.0, -9.0), 0.4, 1 / 3), ((1.0, 2.0, -9.0), 0.3, 1.0), ((1.0, 0.0, -1.0), 0.1, 0.0),
+     ((1.0, 2.0, 3.0, -9.0), 0.5, 1.0)],
 )  # fmt: skip
 def test_the_mask_of_three_updates(updates: tuple[float, ...], threshold: float, mask: float) -> None:
     computed = module.agreement_mask([torch.tensor([update]) for update in updates], threshold)
