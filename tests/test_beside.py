@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from _golden import assert_golden
 from _results import measured, missing
 from conftest import audits_of, fit, shortened
 from factories_core import crossing
@@ -17,6 +18,7 @@ from factories_core import style as shared
 from factories_findings import finding
 from factories_scores import conditions
 from scipy import stats
+from test_claims import told
 from test_judge import FAILS, LOWER, Reader, of
 
 from fdgpriv.artifacts.artifact import SERVER
@@ -192,75 +194,6 @@ QUIET, LEAKS, UNSURE = row("no_leak_found", 0.51), row("leak", 0.58), row("incon
 INCEPTION = {"rounds": 16, "local_epochs": 2, "network": "inception"}
 
 
-@pytest.mark.parametrize(
-    ("mine", "verdict"),
-    [(QUIET, "supported"), (LEAKS, "refuted"), (UNSURE, "undecided")],
-    ids=["quiet", "leaks", "unsure"],
-)
-def test_membership_from_another_s_model_stands_beside_fedavg_s(mine: AttackFinding, verdict: str) -> None:
-    fedavg = Compared(mine, row("leak", 0.66), measured(-0.12, 0.03, 15))
-    found = claim("hfedf", "H-H1", LEARNED, beside("fedavg:network=inception", INCEPTION, fedavg), attacks=[mine])
-    assert found.verdict == verdict
-    assert found.evidence[1] == (
-        "fedavg:network=inception (rounds=16, local_epochs=2): membership by client on global_model:group: auc 0.66 "
-        "[0.59, 0.73]; this run minus it: -0.12 [-0.15, -0.09] paired over 15 clients"
-    )
-    assert found.evidence[-1].startswith("Local-only: AUC 0.5 by construction")
-    assert "--method" not in found.reason
-
-
-def test_the_call_that_adds_the_baseline_is_named() -> None:
-    alone = claim("hfedf", "H-H1", LEARNED, attacks=[QUIET])
-    other = Compared(QUIET, LEAKS, measured(-0.07, 0.03))
-    with_another = claim("hfedf", "H-H1", LEARNED, beside("fedavg", {"network": "backbone"}, other), attacks=[QUIET])
-    for found in (alone, with_another):
-        assert (found.verdict, "--method hfedf fedavg:network=inception" in found.reason) == ("supported", True)
-    assert len(with_another.evidence) == len(alone.evidence) + 1
-
-
-@pytest.mark.parametrize(
-    ("mine", "theirs", "gain", "verdict", "said"),
-    [
-        (QUIET, QUIET, measured(0.01, 0.03), "undecided", "to within 0.05 of AUC; the sentence claims more"),
-        (LEAKS, LEAKS, measured(-0.01, 0.03), "undecided", "to within 0.05 of AUC; the sentence claims more"),
-        (LEAKS, QUIET, measured(0.07, 0.03), "refuted", "members are found better"),
-        (LEAKS, QUIET, measured(0.02, 0.01), "refuted", "members are found better"),
-        (QUIET, QUIET, measured(0.07, 0.03), "undecided", "members are not found"),
-        (QUIET, LEAKS, measured(-0.07, 0.03), "undecided", "random embeddings change membership"),
-        (QUIET, QUIET, measured(0.01, 0.06), "undecided", "inconclusive: the interval holds 0"),
-        (QUIET, failing(UNSURE), measured(0.01, 0.03), "undecided", "fails on its positive control"),
-        (QUIET, QUIET, missing("no unit in common"), "undecided", "no unit in common"),
-    ],
-    ids=["equal", "equal leaks", "more", "little more", "more of nothing", "less", "wide", "weak", "null"],
-)
-def test_random_embeddings_decide_by_what_learned_ones_add(
-    mine: AttackFinding, theirs: AttackFinding, gain: Measured, verdict: str, said: str
-) -> None:
-    found = claim("hfedf", "H-H4", LEARNED, beside("hfedf:embedding=random", RANDOM, Compared(mine, theirs, gain)))
-    assert (found.verdict, said in found.reason) == (verdict, True)
-    assert [line.partition(":")[0] for line in found.evidence] == [
-        *("embeddings learned", "random", "learned minus random")
-    ]
-    away = gain
-    if gain.value is not None and gain.ci95 is not None:
-        away = measured(-gain.value, round(gain.ci95[1] - gain.value, 6))
-    turned = claim("hfedf", "H-H4", RANDOM, beside("hfedf", LEARNED, Compared(theirs, mine, away)))
-    assert (turned.verdict, turned.reason, turned.evidence) == (found.verdict, found.reason, found.evidence)
-
-
-def test_other_differences_decide_nothing() -> None:
-    one = Compared(LEAKS, QUIET, measured(0.07, 0.03))
-    others = (
-        beside("hfedf:embedding=random,rounds=4", {**RANDOM, "rounds": 4}, one),
-        beside("pfedhn", RANDOM, one),
-        beside("hfedf:embedding=random", RANDOM, replace(one, mine=row("leak", 0.6, "identification"))),
-    )
-    for settings in (LEARNED, {"rounds": 32, "embedding": "autoencoder"}, {}):
-        found = claim("hfedf", "H-H4", settings, *others)
-        assert found.verdict == "undecided"
-        assert "--method hfedf hfedf:embedding=random" in found.reason
-
-
 def passing(received: int) -> tuple[Record, ...]:
     """Two rounds in which each of six clients is sent the styles of the next ones."""
     names = [f"client-{i}" for i in range(6)]
@@ -297,54 +230,94 @@ def style(verdict: Verdict, value: float, attack: str = "style_membership") -> A
 QUIET_STYLE, LEAKY_STYLE = style("no_leak_found", 0.5), style("leak", 0.6)
 
 
-@pytest.mark.parametrize(
-    ("three", "one", "gain", "verdict", "said"),
-    [
-        (LEAKY_STYLE, style("no_leak_found", 0.51), measured(0.09, 0.03), "refuted", "more of each"),
-        (LEAKY_STYLE, LEAKY_STYLE, measured(0.0, 0.03), "refuted", "as much of each"),
-        (QUIET_STYLE, QUIET_STYLE, measured(0.0, 0.03), "undecided", "no leak found"),
-        (QUIET_STYLE, LEAKY_STYLE, measured(-0.1, 0.03), "undecided", "one style leaks"),
-        (style("inconclusive", 0.5), QUIET_STYLE, measured(0.0, 0.03), "undecided", "too few units"),
-        (style("no_leak_found", 0.53), QUIET_STYLE, measured(0.04, 0.03), "undecided", "rise"),
-        (style("no_leak_found", 0.4), QUIET_STYLE, measured(-0.04, 0.03, direction="lower_leaks"), "undecided", "rise"),
-    ],
-    ids=["leaks at three", "leaks at both", "none", "leaks at one", "unsure", "rises", "rises by falling"],
+def embeddings(mine: AttackFinding, theirs: AttackFinding, gain: Measured, turned: bool = False) -> Claim:
+    """H-H4 in the ledger of learned embeddings, or, turned, in that of random ones; `gain` is of learned ones less random."""
+    if turned and gain.value is not None:
+        gain = measured(-gain.value, round(gain.ci95[1] - gain.value, 6))
+    spec, settings, others = ("hfedf", RANDOM, LEARNED) if turned else ("hfedf:embedding=random", LEARNED, RANDOM)
+    compared = Compared(theirs, mine, gain) if turned else Compared(mine, theirs, gain)
+    return claim("hfedf", "H-H4", settings, beside(spec, others, compared))
+
+
+def with_fedavg(mine: AttackFinding, settings: Mapping[str, object]) -> Claim:
+    """H-H1, with membership in FedAvg's model compared."""
+    other = Compared(mine, row("leak", 0.66), measured(-0.12, 0.03, 15))
+    return claim("hfedf", "H-H1", LEARNED, beside("fedavg:network=inception", settings, other), attacks=[mine])
+
+
+def unlike(settings: Mapping[str, object], *others: RunComparison) -> Claim:
+    """H-H4 where something else than the embedding differs."""
+    return claim("hfedf", "H-H4", settings, *others)
+
+
+LEARNED_LEAKS = Compared(LEAKS, QUIET, measured(0.07, 0.03))
+OTHER_ROUNDS = beside("hfedf:embedding=random,rounds=4", {**RANDOM, "rounds": 4}, LEARNED_LEAKS)
+OTHER_METHOD = beside("pfedhn", RANDOM, LEARNED_LEAKS)
+OTHER_ATTACK = beside("hfedf:embedding=random", RANDOM, replace(LEARNED_LEAKS, mine=row("leak", 0.6, "identification")))
+ERROR = style("no_leak_found", 0.5, "exact_recovery").model_copy(
+    update={"headline": "max_abs_error", "metrics": {"max_abs_error": measured(0.08, 0.05)}}
 )
-def test_more_styles_tell_more_where_one_of_three_leaks(
-    three: AttackFinding, one: AttackFinding, gain: Measured, verdict: str, said: str
-) -> None:
-    for mine in (1, 3):
-        found = more(three, one, gain, mine)
-        assert (found.verdict, said in found.reason) == (verdict, True)
-        assert found.evidence[0] == (
-            "received=0: none passed on; received=1: 12 styles passed on, 6 sender-receiver pairs; "
-            "received=3: 36 styles passed on, 18 sender-receiver pairs"
-        )
-        assert found.evidence[1].startswith("style_membership by client, auc: three styles 0.")
+UNSENT = LEAKY_STYLE.model_copy(update={"shared": False})
+BY_SERVER = LEAKY_STYLE.model_copy(update={"threat": Threat(role="server", auxiliary="A3")})
+SAME, RISE = measured(0.0, 0.03), measured(0.1, 0.03)
+MORE_BY_FALLING = measured(-0.04, 0.03, direction="lower_leaks")
 
 
-def test_errors_in_feature_units_are_not_compared() -> None:
-    error: dict[str, Any] = {"headline": "max_abs_error", "metrics": {"max_abs_error": measured(0.08, 0.05)}}
-    quiet = style("no_leak_found", 0.5, "exact_recovery").model_copy(update=error)
-    found = more(quiet, quiet, measured(-0.001, 0.0005, direction="lower_leaks"))
-    assert found.reason.startswith("no leak found")
-    assert "three minus one not comparable (its unit is the features'" in found.evidence[1]
+def claims_by_case() -> dict[str, tuple[Claim, str]]:
+    """Claims over several runs, and their verdicts."""
+    return {
+        "FedAvg beside a quiet model": (with_fedavg(QUIET, INCEPTION), "supported"),
+        "FedAvg beside a leaking model": (with_fedavg(LEAKS, INCEPTION), "refuted"),
+        "FedAvg beside an open question": (with_fedavg(UNSURE, INCEPTION), "undecided"),
+        "FedAvg with another network": (with_fedavg(QUIET, {"network": "backbone"}), "supported"),
+        "no FedAvg": (claim("hfedf", "H-H1", LEARNED, attacks=[QUIET]), "supported"),
+        "equal": (embeddings(QUIET, QUIET, measured(0.01, 0.03)), "undecided"),
+        "equal leaks": (embeddings(LEAKS, LEAKS, measured(-0.01, 0.03)), "undecided"),
+        "more by learned ones": (embeddings(LEAKS, QUIET, measured(0.07, 0.03)), "refuted"),
+        "a little more": (embeddings(LEAKS, QUIET, measured(0.02, 0.01)), "refuted"),
+        "more of nothing": (embeddings(QUIET, QUIET, measured(0.07, 0.03)), "undecided"),
+        "less by learned ones": (embeddings(QUIET, LEAKS, measured(-0.07, 0.03)), "undecided"),
+        "wide": (embeddings(QUIET, QUIET, measured(0.01, 0.06)), "undecided"),
+        "weak attack": (embeddings(QUIET, failing(UNSURE), measured(0.01, 0.03)), "undecided"),
+        "nothing in common": (embeddings(QUIET, QUIET, missing("no unit in common")), "undecided"),
+        **{f"unlike in {name}": (unlike(settings, OTHER_ROUNDS, OTHER_METHOD, OTHER_ATTACK), "undecided")
+           for name, settings in (("more", LEARNED), ("kind", {"rounds": 32, "embedding": "autoencoder"}), ("all", {}))},
+        "three leak, one does not": (more(LEAKY_STYLE, style("no_leak_found", 0.51), measured(0.09, 0.03)), "refuted"),
+        "three and one leak": (more(LEAKY_STYLE, LEAKY_STYLE, SAME), "refuted"),
+        "none leaks": (more(QUIET_STYLE, QUIET_STYLE, SAME), "undecided"),
+        "one leaks, three do not": (more(QUIET_STYLE, LEAKY_STYLE, measured(-0.1, 0.03)), "undecided"),
+        "three open": (more(style("inconclusive", 0.5), QUIET_STYLE, SAME), "undecided"),
+        "a rise": (more(style("no_leak_found", 0.53), QUIET_STYLE, measured(0.04, 0.03)), "undecided"),
+        "a rise by falling": (more(style("no_leak_found", 0.4), QUIET_STYLE, MORE_BY_FALLING), "undecided"),
+        "an error in feature units": (more(ERROR, ERROR, measured(-0.001, 0.0005, direction="lower_leaks")), "undecided"),
+        "attacks by the server": (more(BY_SERVER, BY_SERVER, RISE), "undecided"),
+        "attacks on the model": (more(row("leak", 0.6), row("leak", 0.6), RISE), "undecided"),
+        "attacks on what was not sent": (more(UNSENT, UNSENT, RISE), "undecided"),
+        "the run without styles": (more(LEAKY_STYLE, LEAKY_STYLE, SAME, 0), "undecided"),
+        **{f"three beside {there}": (claim("stablefdg", "H-S6", sent(3), *[
+            beside(f"stablefdg:received={n}", sent(n), Compared(LEAKY_STYLE, QUIET_STYLE, RISE)) for n in there
+           ]), "undecided") for there in ((), (0,), (1,), (0, 5))},
+    }  # fmt: skip
 
 
-def test_the_run_without_styles_is_the_control() -> None:
-    found = more(LEAKY_STYLE, LEAKY_STYLE, measured(0, 0.03), 0)
-    assert (found.verdict, "negative control" in found.reason) == ("undecided", True)
-    one = Compared(LEAKY_STYLE, QUIET_STYLE, measured(0.1, 0.03))
-    for there in ((), (0,), (1,), (0, 5)):
-        found = claim("stablefdg", "H-S6", sent(3), *[beside(f"stablefdg:received={n}", sent(n), one) for n in there])
-        assert found.verdict == "undecided"
-        assert "--method stablefdg:received=0 stablefdg stablefdg:received=3" in found.reason
+def test_claims_over_several_runs() -> None:
+    """Verdicts as above; reasons and evidence in golden/claims_of_runs.txt."""
+    lines = []
+    for name, (found, verdict) in claims_by_case().items():
+        assert found.verdict == verdict, name
+        lines.append(told(f"{name}, {found.id}", found.verdict, found.reason, found.evidence))
+    assert_golden("claims_of_runs.txt", "".join(lines))
 
 
-def test_only_attacks_on_sent_styles_decide() -> None:
-    server = style("leak", 0.9).model_copy(update={"threat": Threat(role="server", auxiliary="A3")})
-    for other in (server, row("leak", 0.6), style("leak", 0.6).model_copy(update={"shared": False})):
-        assert more(other, other, measured(0.1, 0.03)).reason.startswith("not measured: needs attacks by a client")
+def test_both_runs_of_a_pair_are_told_the_same() -> None:
+    for mine, theirs, gain in (
+        (LEAKS, QUIET, measured(0.07, 0.03)),
+        (QUIET, failing(UNSURE), measured(0.01, 0.03)),
+        (QUIET, QUIET, missing("no unit in common")),
+    ):
+        assert embeddings(mine, theirs, gain) == embeddings(mine, theirs, gain, turned=True)
+    for three, one, gain in ((LEAKY_STYLE, QUIET_STYLE, RISE), (QUIET_STYLE, LEAKY_STYLE, measured(-0.1, 0.03))):
+        assert more(three, one, gain, 1) == more(three, one, gain, 3)
 
 
 # Several runs of one method in one report
@@ -389,8 +362,6 @@ def test_each_has_its_paper_s_claims_and_sees_the_others(done: Path) -> None:
     )
     assert "paired over 6 clients" in one.evidence[1]
     values = [run.attacks[0].metrics["auc"].value for run in runs[1:]]
-    assert values[0] is not None
-    assert values[1] is not None
     assert f"three minus one {values[1] - values[0]:+.3g} [" in one.evidence[1]
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import jsonschema
 import pytest
-from _results import HOSTILE, missing, results
+from _results import HOSTILE, results
 from factories import refused
-from factories_findings import finding as row
+from factories_findings import finding as finding_of
 from factories_findings import question
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -58,37 +58,6 @@ def test_the_shipped_schema_is_generated_and_valid() -> None:
     bad["runs"][0]["attacks"][0]["surprise"] = 1
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(bad, schema)
-
-
-NAMES = {
-    "runs.0": "method dataset target seed defense utility artifacts attacks privacy claims figures images not_measured"
-    " training failed diverged failures questions weights remedies",
-    "runs.0.artifacts.0": "kind level verb from to via per_client_per_round_bytes shape dtype times samples_behind"
-    " visible_to",
-    "runs.0.questions.0": "artifact level adversary secret scope also verdict grade grade_interval share_of_achievable lead"
-    " strongest p q p_holm beyond_doubt resolution upper_bound planted relevant inconclusive_because reason recovered attacks",
-    "runs.0.attacks.0": "attack task secret artifact shared threat n headline chance metrics controls upper_bounds"
-    " positive_control curve rounds view unaware units apart trust leakage reason failed figures",
-    "runs.0.attacks.0.leakage.client": "value ci95 p control lead resolution upper_bound relevant against planted marked"
-    " share_of_achievable grade verdict why reason",
-    "runs.0.attacks.0.curve.0": "images units value controls",
-    "runs.0.attacks.0.units": "kind n federated shadows",
-    "runs.0.attacks.0.metrics.psnr": "value ci95 n direction reason",
-    "runs.0.claims.0": "id kind quote measurement evidence verdict reason failed",
-    "runs.0.privacy.epsilon_measured": "clopper_pearson gdp one_run one_run_ceiling",
-    "timing": "total_s train_s attack_s peak_rss_mb",
-}
-
-
-def test_the_names_are_those_of_the_contract() -> None:
-    data = raw()
-    assert data["schema"] == 3
-    assert {"fdgpriv", "config", "environment", "timing", "runs", "dataset", "interrupted"} <= set(data)
-    for place, names in NAMES.items():
-        at = data
-        for step in place.split("."):
-            at = at[int(step) if step.isdigit() else step]
-        assert set(names.split()) == set(at), place
 
 
 def test_a_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
@@ -143,113 +112,99 @@ def test_equal_runs_differ_only_in_timing() -> None:
     assert Results.model_validate(other).comparable() != results().comparable()
 
 
-def test_questions_are_about_their_run_s_attacks() -> None:
-    run = results().runs[0]
-    with pytest.raises(ValidationError, match="want questions about the run's 1 attacks, got number"):
-        Run.model_validate({**dict(run), "attacks": run.attacks[:1]})
+NO_LEAD = {"p": None, "q": None, "p_holm": None, "strongest": None}
+GOOD_ATTACK = finding_of("gan", "psnr", 15.9, "leak").model_dump()
+OPEN = {"value": None, "verdict": "inconclusive"}
+FAILED = {"utility": None, "attacks": (), "questions": (), "failed": "client-01 failed in fit of round 0: a bug"}
 
 
-def test_a_failed_run_has_neither_utility_nor_attacks() -> None:
-    run = results().runs[0]
-    assert run.utility is not None
-    nothing = {
-        "utility": None,
-        "attacks": (),
-        "questions": (),
-        "failed": "client-01 failed in fit of round 0: ValueError: a bug",
-    }
-    assert Run.model_validate({**dict(run), **nothing}).failed == nothing["failed"]
-    for field in ("utility", "attacks"):
-        with pytest.raises(ValidationError, match="want no utility and no attacks of a run that failed"):
-            Run.model_validate({**dict(run), **nothing, field: getattr(run, field)})
-    with pytest.raises(ValidationError, match="each run once"):
-        Results.model_validate({**raw(), "runs": [run.model_dump(by_alias=True)] * 2})
+def attack(**changes: Any) -> AttackFinding:
+    return AttackFinding.model_validate({**GOOD_ATTACK, **changes})
+
+
+def asked(of: Verdict, /, **changes: Any) -> Question:
+    return Question.model_validate({**question(of).model_dump(), **changes})
+
+
+def run(**changes: Any) -> Run:
+    return Run.model_validate({**dict(results().runs[0]), **changes})
+
+
+def privacy(proved: float | None, measured: dict[str, float], verdict: str) -> Privacy:
+    given = {"epsilon_proved": proved, "delta": None, "statement": "s", "epsilon_measured": measured}
+    return Privacy.model_validate({**given, "verdict": verdict})
+
+
+REFUSED: tuple[tuple[Callable[[], object], str], ...] = (
+    # a verdict against its numbers
+    (lambda: asked("leak", p=0.0251), "want p <= 0.025 and q <= 0.05 for a leak"),
+    (lambda: asked("leak", q=0.0501), "want p <= 0.025 and q <= 0.05 for a leak"),
+    (lambda: asked("leak", **NO_LEAD), "for a leak, got None"),
+    (lambda: asked("leak", strongest=None), "want the strongest attack"),
+    (lambda: asked("leak", inconclusive_because="too_coarse"), "exactly where inconclusive"),
+    (lambda: asked("leak", grade=None), "want a grade exactly where a leak was found"),
+    (lambda: asked("leak", verdict="certain"), "leak"),
+    (lambda: asked("no_leak_found", p=0.025), "want p > 0.025 and q > 0.05"),
+    (lambda: asked("no_leak_found", q=0.05), "want p > 0.025 and q > 0.05"),
+    (lambda: asked("no_leak_found", upper_bound=0.1), "want upper_bound < relevant"),
+    (lambda: asked("no_leak_found", planted=0.79), "want planted >= 0.8"),
+    (lambda: asked("no_leak_found", planted=None), "want planted >= 0.8"),
+    (lambda: asked("no_leak_found", grade="trace"), "want a grade exactly where a leak was found"),
+    (lambda: asked("no_leak_found", strongest=None), "want the strongest attack"),
+    (lambda: asked("inconclusive", inconclusive_because=None), "exactly where inconclusive"),
+    (lambda: asked("inconclusive", inconclusive_because="bad_luck"), "weak_attack"),
+    # an incomplete attack
+    (lambda: attack(headline="ssimm"), "among the metrics"),
+    (lambda: attack(leakage={}), "want tests by scope, or a reason"),
+    (lambda: attack(leakage={"client": OPEN}), "want a reason for the client verdict"),
+    (lambda: attack(leakage={"client": {**OPEN, "ci95": (0.0, 1.0), "verdict": "leak"}}), "want no interval"),
+    (lambda: attack(secret="weather"), "domain"),
+    (lambda: attack(figures=["../secret.png"]), "relative"),
+    # a run that failed has neither utility nor attacks; each run is there once, and asks its own attacks
+    (
+        lambda: run(**{**FAILED, "utility": results().runs[0].utility}),
+        "want no utility and no attacks of a run that failed",
+    ),
+    (lambda: run(**{**FAILED, "attacks": results().runs[0].attacks}), "want no utility and no attacks of a run that"),
+    (lambda: Results.model_validate({**raw(), "runs": raw()["runs"][:1] * 2}), "each run once"),
+    (lambda: run(attacks=results().runs[0].attacks[:1]), "want questions about the run's 1 attacks, got number"),
+    # null wants a reason and no interval
+    (lambda: Measured(value=None, direction="neutral"), "want a reason"),
+    (lambda: Measured(value=None, ci95=(0.0, 1.0), direction="neutral", reason="no weights"), "want no interval"),
+    (lambda: Measured(value=0.5, ci95=(1.0, 0.0), direction="neutral"), r"\[low, high\]"),
+    # no epsilon without a proof, no verdict on it without a measurement
+    (lambda: privacy(None, {}, "not_measured"), "want no_guarantee exactly"),
+    (lambda: privacy(4.0, {}, "no_guarantee"), "want no_guarantee exactly"),
+    (lambda: privacy(4.0, {}, "consistent"), "want a measured epsilon"),
+    (lambda: privacy(None, {"gdp": 1.0}, "consistent"), "want no_guarantee exactly"),
+)
+
+
+def test_what_contradicts_itself_is_refused() -> None:
+    for make, wanted in REFUSED:
+        with pytest.raises(ValidationError, match=wanted):
+            make()
+
+
+def test_what_is_consistent_is_accepted() -> None:
+    for verdict in ("leak", "no_leak_found", "inconclusive"):
+        assert asked(verdict).verdict == verdict
+    for verdict in ("inconclusive", "not_applicable"):
+        assert asked(verdict, **NO_LEAD).strongest is None
+    assert attack().main == attack().leakage["client"]
+    assert run(**FAILED).failed == FAILED["failed"]
 
 
 def test_no_number_is_nan_or_infinite() -> None:
     for value in (math.nan, math.inf, -math.inf):
-        with pytest.raises(ValidationError, match="finite"):
-            Measured(value=value, direction="neutral")
-        with pytest.raises(ValidationError):
-            Measured(value=0.0, ci95=(0.0, value), direction="neutral")
-        with pytest.raises(ValidationError):
-            Leakage(value=0.0, p=value, verdict="leak")
-        with pytest.raises(ValidationError, match="finite"):
-            Results.model_validate({**raw(), "config": {"deep": [{"lr": value}]}})
-
-
-def test_null_wants_a_reason_and_no_interval() -> None:
-    with pytest.raises(ValidationError, match="want a reason"):
-        Measured(value=None, direction="neutral")
-    with pytest.raises(ValidationError, match="want no interval"):
-        Measured(value=None, ci95=(0.0, 1.0), direction="neutral", reason="no weights")
-    with pytest.raises(ValidationError, match=r"\[low, high\]"):
-        Measured(value=0.5, ci95=(1.0, 0.0), direction="neutral")
-    assert missing("no weights").value is None
-
-
-NO_LEAD = {"p": None, "q": None, "p_holm": None, "strongest": None}
-
-
-BAD_VERDICTS: tuple[tuple[str, dict[str, Any], str], ...] = (
-    ("leak", {"p": 0.0251}, "want p <= 0.025 and q <= 0.05 for a leak"),
-    ("leak", {"q": 0.0501}, "want p <= 0.025 and q <= 0.05 for a leak"),
-    ("leak", NO_LEAD, "for a leak, got None"),
-    ("leak", {"strongest": None}, "want the strongest attack"),
-    ("leak", {"inconclusive_because": "too_coarse"}, "exactly where inconclusive"),
-    ("leak", {"grade": None}, "want a grade exactly where a leak was found"),
-    ("leak", {"verdict": "certain"}, "leak"),
-    ("no_leak_found", {"p": 0.025}, "want p > 0.025 and q > 0.05"),
-    ("no_leak_found", {"q": 0.05}, "want p > 0.025 and q > 0.05"),
-    ("no_leak_found", {"upper_bound": 0.1}, "want upper_bound < relevant"),
-    ("no_leak_found", {"planted": 0.79}, "want planted >= 0.8"),
-    ("no_leak_found", {"planted": None}, "want planted >= 0.8"),
-    ("no_leak_found", {"grade": "trace"}, "want a grade exactly where a leak was found"),
-    ("no_leak_found", {"strongest": None}, "want the strongest attack"),
-    ("inconclusive", {"inconclusive_because": None}, "exactly where inconclusive"),
-    ("inconclusive", {"inconclusive_because": "bad_luck"}, "weak_attack"),
-)
-
-
-def test_a_verdict_against_its_numbers_is_refused() -> None:
-    for verdict, changes, wanted in BAD_VERDICTS:
-        good = question(verdict).model_dump()  # type: ignore[arg-type]
-        assert Question.model_validate(good).verdict == verdict
-        with pytest.raises(ValidationError, match=wanted):
-            Question.model_validate({**good, **changes})
-
-
-def test_an_untested_question_needs_no_numbers() -> None:
-    verdicts: tuple[Verdict, ...] = ("inconclusive", "not_applicable")
-    for verdict in verdicts:
-        assert Question.model_validate({**question(verdict).model_dump(), **NO_LEAD}).strongest is None
-
-
-def test_an_incomplete_attack_is_refused() -> None:
-    good = row("gan", "psnr", 15.9, "leak").model_dump()
-    assert AttackFinding.model_validate(good).main == AttackFinding.model_validate(good).leakage["client"]
-    for changes, wanted in (
-        ({"headline": "ssimm"}, "among the metrics"),
-        ({"leakage": {}}, "want tests by scope, or a reason"),
-        ({"leakage": {"client": {"value": None, "verdict": "inconclusive"}}}, "want a reason for the client verdict"),
-        ({"leakage": {"client": {"value": None, "ci95": (0.0, 1.0), "verdict": "leak"}}}, "want no interval"),
-        ({"secret": "weather"}, "domain"),
-        ({"figures": ["../secret.png"]}, "relative"),
-    ):
-        with pytest.raises(ValidationError, match=wanted):
-            AttackFinding.model_validate({**good, **changes})
-
-
-def test_no_epsilon_without_a_proof() -> None:
-    for epsilon, found, verdict in (
-        (None, {}, "not_measured"),
-        (4.0, {}, "no_guarantee"),
-        (4.0, {}, "consistent"),
-        (None, {"gdp": 1.0}, "consistent"),
-    ):
-        given = {"epsilon_proved": epsilon, "delta": None, "statement": "s", "epsilon_measured": found}
-        with pytest.raises(ValidationError):
-            Privacy.model_validate({**given, "verdict": verdict})
+        for make in (
+            lambda: Measured(value=value, direction="neutral"),  # noqa: B023
+            lambda: Measured(value=0.0, ci95=(0.0, value), direction="neutral"),  # noqa: B023
+            lambda: Leakage(value=0.0, p=value, verdict="leak"),  # noqa: B023
+            lambda: Results.model_validate({**raw(), "config": {"deep": [{"lr": value}]}}),  # noqa: B023
+        ):
+            with pytest.raises(ValidationError):
+                make()
 
 
 def test_a_figure_lies_in_the_folder_of_the_run() -> None:
@@ -321,39 +276,33 @@ def test_a_save_that_fails_leaves_the_old_file_whole(tmp_path: Path, monkeypatch
 
 
 def test_the_matrix_has_the_worst_verdicts() -> None:
-    made_up = results(seeds=2)
-    rows = by_matrix_cell(made_up.runs)
-    asked = [(run, question) for run in made_up.runs for question in run.questions]
-    key = ("method", "target", "seed", "defense", "adversary", "artifact", "secret")
-    assert len({tuple(one[name] for name in key) for one in rows}) == len(rows)
-    for found in rows:
-        same = [
-            q for run, q in asked
-            if [run.method, run.target, run.seed, run.defense, q.adversary, q.artifact, q.secret] == [found[n] for n in key]
-        ]  # fmt: skip
-        verdicts = {q.verdict for q in same}
-        for verdict in ("leak", "inconclusive", "no_leak_found", "not_applicable"):
-            if verdict in verdicts:
-                break
-        assert found["verdict"] == verdict
-        assert any((q.scope, q.verdict) == (found["scope"], verdict) for q in same)
-    assert sum(1 for _ in rows) == len({(id(run), q.adversary, q.artifact, q.secret) for run, q in asked})
+    runs = results(seeds=2).runs
+    worst: dict[tuple[object, ...], list[tuple[int, str]]] = {}
+    order = ["leak", "inconclusive", "no_leak_found", "not_applicable"]
+    for run in runs:
+        for q in run.questions:
+            cell = (run.method, run.target, run.seed, run.defense, q.adversary, q.artifact, q.secret)
+            worst.setdefault(cell, []).append((order.index(q.verdict), q.scope))
+    rows = by_matrix_cell(runs)
+    names = ("method", "target", "seed", "defense", "adversary", "artifact", "secret")
+    assert [tuple(row[name] for name in names) for row in rows] == list(worst)
+    for row, asked in zip(rows, worst.values(), strict=True):
+        assert order.index(row["verdict"]) == min(asked)[0]
+        assert (order.index(row["verdict"]), row["scope"]) in asked
 
 
 def test_the_frontier_has_a_row_for_each_run() -> None:
-    made_up = results(seeds=2)
-    rows = by_run(made_up.runs)
-    assert [(one["defense"], one["seed"]) for one in rows] == [(run.defense, run.seed) for run in made_up.runs]
-    for found, run in zip(rows, made_up.runs, strict=True):
-        assert found["epsilon_proved"] == run.privacy.epsilon_proved
-        assert found["target_accuracy"] == (run.utility.target_accuracy.value if run.utility else None)
-        assert found["leak"] == sum(q.verdict == "leak" for q in run.questions)
-        for secret in {q.secret for q in run.questions}:
-            asked = [q for q in run.questions if q.secret == secret]
-            leaks = [q for q in asked if q.verdict == "leak"]
-            if leaks:
-                leads = [max(0.0, (q.lead.value or 0.0) / (q.relevant or 1.0)) for q in leaks if q.lead]
-                assert found[f"verdict_{secret}"] == "leak"
-                assert found[f"leakage_{secret}"] == pytest.approx(max(leads))
-    assert any(one["leak"] for one in rows)
-    assert all(set(one) == set(rows[0]) for one in rows)
+    runs = results(seeds=2).runs
+    rows = by_run(runs)
+    assert [(row["defense"], row["seed"]) for row in rows] == [(run.defense, run.seed) for run in runs]
+    for row, run in zip(rows, runs, strict=True):
+        assert row.keys() == rows[0].keys()
+        assert row["epsilon_proved"] == run.privacy.epsilon_proved
+        assert row["target_accuracy"] == run.utility.target_accuracy.value
+        assert row["leak"] == sum(q.verdict == "leak" for q in run.questions) > 0
+        leads: dict[str, list[float]] = {}
+        for q in run.questions:
+            if q.verdict == "leak":
+                leads.setdefault(q.secret, []).append(max(0.0, q.lead.value / q.relevant))
+        for secret, values in leads.items():
+            assert (row[f"verdict_{secret}"], row[f"leakage_{secret}"]) == ("leak", pytest.approx(max(values)))

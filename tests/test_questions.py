@@ -20,7 +20,7 @@ from fdgpriv.statistics.resolution import resolution
 from fdgpriv.statistics.rule import LeadTest
 from fdgpriv.verdicts.attack_scores import AttackScores
 from fdgpriv.verdicts.attack_tests import attack_tests
-from fdgpriv.verdicts.judge import Verdicts, judge
+from fdgpriv.verdicts.judge import judge
 
 RESAMPLES = 400
 
@@ -42,17 +42,13 @@ def test_the_corrections_are_those_computed_by_hand() -> None:
     assert benjamini_hochberg([0.5, 0.9, 0.9]) == pytest.approx([0.9, 0.9, 0.9])
     assert holm([0.5, 0.9]) == [1.0, 1.0]
     assert (benjamini_hochberg([]), holm([])) == ([], [])
-
-
-def test_simes_is_the_least_of_n_p_over_rank() -> None:
-    for p, wanted in (
+    for ps, wanted in (
         ([0.3], 0.3),
         ([0.04, 0.01], 0.02),
         ([0.03, 0.03, 0.03], 0.03),  # many weak ones count as one of them, where Bonferroni says .09
         ([0.001, 0.9, 0.9, 0.9], 0.004),
-        ([1.0, 1.0], 1.0),
     ):
-        assert simes(p) == pytest.approx(wanted)
+        assert simes(ps) == pytest.approx(wanted)
 
 
 def test_corrections_against_their_step_procedures(rng: np.random.Generator) -> None:
@@ -76,15 +72,6 @@ def test_a_p_outside_0_and_1_is_an_error() -> None:
 
 
 # Resolution
-
-
-def test_a_lead_of_the_resolution_is_found(rng: np.random.Generator) -> None:
-    drawn = rng.normal(size=20)
-    leads = 3 * (drawn - drawn.mean()) / drawn.std(ddof=1)  # standard deviation 3
-    control = rng.normal(size=20)
-    least = resolution(control + leads, {"b": control}, None)
-    p = stats.ttest_1samp(rng.normal(least, 3, (4000, 20)), 0, axis=1, alternative="greater").pvalue
-    assert np.mean(p <= 0.025) == pytest.approx(0.80, abs=0.04)
 
 
 @pytest.mark.parametrize("gap", [0.0, 0.5, 3.0])
@@ -154,10 +141,11 @@ def evidence(
     positive_lead: float = 0.1,
     planted: float | None = 0.8,
     relevant: float = 0.1,
+    **more: float,
 ) -> Evidence:
     """An attack that just about says that no leak was found, but for what is given."""
     proof = None if positive is None else outcome(positive, positive_lead)
-    return Evidence(outcome(p, upper=upper), relevant, proof, planted, "5 steps")
+    return Evidence(outcome(p, upper=upper), relevant, proof, planted, "5 steps", **more)
 
 
 def answered(*ps: float, **more: Any) -> Answer:
@@ -165,65 +153,51 @@ def answered(*ps: float, **more: Any) -> Answer:
     return answers({str(i): {"attack": evidence(p, **more)} for i, p in enumerate(ps)})["0"]
 
 
-def test_a_positive_control_of_exactly_the_needed_lead() -> None:
-    lead = 0.7 - 0.5  # 0.19999999999999996
-    assert lead < 0.2
-    assert evidence(positive_lead=lead, relevant=0.2).works
-    assert not evidence(positive_lead=0.1999, relevant=0.2).works
-
-
-BY_P: tuple[tuple[list[float], str, str | None], ...] = (
-    ([0.025], "leak", None),
-    ([0.0251], "inconclusive", "too_coarse"),  # q <= .05, so it is not "no leak" either
-    ([0.05], "inconclusive", "too_coarse"),
-    ([0.0501], "no_leak_found", None),
-    ([0.025, 1], "leak", None),  # q = .05
-    ([0.0166, 1, 1], "leak", None),  # q = .0498
-    ([0.0167, 1, 1], "inconclusive", "not_after_correction"),  # q = .0501
-    ([0.026, 0.001], "inconclusive", "too_coarse"),  # q = .026, p > .025
-    ([0.026, 1], "no_leak_found", None),  # q = .052
-    ([0.02, 0.02, 0.02, 0.02], "leak", None),  # each alone has q = .02; Holm would say .08
+# p of the questions, what is known of the first one's attack, its verdict and why it is inconclusive.
+BORDERS: tuple[tuple[list[float], dict[str, Any], str, str | None], ...] = (
+    ([0.025], {}, "leak", None),
+    ([0.0251], {}, "inconclusive", "too_coarse"),  # q <= .05, so it is not "no leak" either
+    ([0.05], {}, "inconclusive", "too_coarse"),
+    ([0.0501], {}, "no_leak_found", None),
+    ([0.025, 1], {}, "leak", None),  # q = .05
+    ([0.0166, 1, 1], {}, "leak", None),  # q = .0498
+    ([0.0167, 1, 1], {}, "inconclusive", "not_after_correction"),  # q = .0501
+    ([0.026, 0.001], {}, "inconclusive", "too_coarse"),  # q = .026, p > .025
+    ([0.026, 1], {}, "no_leak_found", None),  # q = .052
+    ([0.02, 0.02, 0.02, 0.02], {}, "leak", None),  # each alone has q = .02; Holm would say .08
+    ([0.4], {}, "no_leak_found", None),
+    ([0.4], {"positive": None}, "inconclusive", "weak_attack"),
+    ([0.4], {"positive": 0.0251}, "inconclusive", "too_coarse"),  # a lead that matters, over too few units
+    ([0.4], {"positive": 0.0251, "positive_lead": 0.0999}, "inconclusive", "weak_attack"),
+    ([0.4], {"positive_lead": 0.0999}, "inconclusive", "weak_attack"),
+    ([0.4], {"upper": 0.0999}, "no_leak_found", None),
+    ([0.4], {"upper": 0.1}, "inconclusive", "too_coarse"),
+    ([0.4], {"upper": 0.3}, "inconclusive", "too_coarse"),
+    ([0.4], {"upper": None}, "inconclusive", "too_coarse"),
+    ([0.4], {"upper": 0.0}, "no_leak_found", None),
+    ([0.4], {"planted": None}, "inconclusive", "weak_attack"),
+    ([0.4], {"planted": 0.79}, "inconclusive", "weak_attack"),
+    ([0.4], {"positive_lead": 0.15, "relevant_on_positive": 0.16}, "inconclusive", "weak_attack"),
 )
 
 
-@pytest.mark.parametrize(("ps", "verdict", "because"), BY_P)
-def test_a_leak_has_q_up_to_05_and_p_up_to_025(ps: list[float], verdict: str, because: str | None) -> None:
-    found = answered(*ps)
-    assert (found.verdict, found.because) == (verdict, because)
-    assert found.p == ps[0]
-    assert found.q == pytest.approx(benjamini_hochberg(ps)[0])
-    assert found.p_holm == pytest.approx(holm(ps)[0])
-
-
-WORKS: tuple[tuple[dict[str, Any], str, str | None], ...] = (
-    ({}, "no_leak_found", None),
-    ({"positive": None}, "inconclusive", "weak_attack"),
-    ({"positive": 0.0251}, "inconclusive", "too_coarse"),  # a lead that matters, over too few units
-    ({"positive": 0.0251, "positive_lead": 0.0999}, "inconclusive", "weak_attack"),
-    ({"positive_lead": 0.0999}, "inconclusive", "weak_attack"),
-    ({"upper": 0.0999}, "no_leak_found", None),
-    ({"upper": 0.1}, "inconclusive", "too_coarse"),
-    ({"upper": None}, "inconclusive", "too_coarse"),
-    ({"upper": 0.0}, "no_leak_found", None),
-    ({"planted": None}, "inconclusive", "weak_attack"),
-    ({"planted": 0.79}, "inconclusive", "weak_attack"),
-)
-
-
-@pytest.mark.parametrize(("given", "verdict", "because"), WORKS, ids=str)
-def test_no_leak_found_wants_a_working_attack(given: dict[str, Any], verdict: str, because: str | None) -> None:
-    found = answered(0.4, **given)
-    assert (found.verdict, found.because) == (verdict, because)
-
-
-def test_the_reasons_of_all_these_verdicts() -> None:
-    by_p = [(f"p = {ps}", answered(*ps)) for ps, _, _ in BY_P]
-    works = [(str(given), answered(0.4, **given)) for given in (*(given for given, _, _ in WORKS), {"upper": 0.3})]
-    lines = [f"{case}\n    {found.verdict}: {found.reason}\n" for case, found in (*by_p, *works)]
+def test_verdicts_at_their_borders() -> None:
+    """Their reasons are in golden/reasons_of_verdicts.txt."""
+    lines = []
+    for ps, given, verdict, because in BORDERS:
+        found = answered(*ps, **given)
+        assert (found.verdict, found.because) == (verdict, because), (ps, given)
+        assert found.p == ps[0]
+        assert found.q == pytest.approx(benjamini_hochberg(ps)[0])
+        assert found.p_holm == pytest.approx(holm(ps)[0])
+        known = ", ".join(f"{name} {value}" for name, value in given.items())
+        lines.append(f"p = {ps} {known}".rstrip() + f"\n    {found.verdict}: {found.reason}\n")
     assert_golden("reasons_of_verdicts.txt", "".join(lines))
 
 
 def test_untestable_questions_keep_their_reasons() -> None:
+    lead = 0.7 - 0.5  # 0.19999999999999996, of which .2 is wanted
+    assert evidence(positive_lead=lead, relevant=0.2).works
     one: dict[str, EvidenceByAttack] = {"tested": {"a": evidence(0.02)}, "alone": {"a": evidence(None)}}
     found = answers({**one, "lone": Absent(rule.NO_OTHER_CLIENT), "none": Absent("reads no update", "not_applicable")})
     assert {key: (one.verdict, one.reason) for key, one in found.items() if key != "tested"} == {
@@ -243,14 +217,6 @@ def test_the_strongest_positive_control_decides() -> None:
     blind = evidence(0.6, positive=0.001, positive_lead=0.9, planted=0.1)  # what the others say does not help
     found = answers({"x": {"decibels": decibels, "accuracy": blind}})["x"]
     assert (found.verdict, found.because, found.decisive_attack) == ("inconclusive", "weak_attack", "accuracy")
-
-
-def test_a_relative_effect_on_the_positive_control() -> None:
-    """A tenth of the prior's error is less on clients than on single images."""
-    one = Evidence(outcome(0.4), 0.1, outcome(0.001, lead=0.15), 0.9)
-    assert answers({"x": {"a": one}})["x"].verdict == "no_leak_found"
-    strict = Evidence(outcome(0.4), 0.1, outcome(0.001, lead=0.15), 0.9, relevant_on_positive=0.16)
-    assert answers({"x": {"a": strict}})["x"].because == "weak_attack"
 
 
 # Within a question, and beyond doubt
@@ -305,11 +271,9 @@ def secret(name: str, *scopes: str, **facts: Any) -> Attack:
     return reader(secret=name, scopes=scopes, **facts)
 
 
-def of_report(**more: AttackScores) -> Verdicts:
-    return judge({f"run/{name}": one for name, one in more.items()}, 0)
-
-
-def questions(verdicts: Verdicts, **more: AttackScores) -> tuple[Question, ...]:
+def questions(**more: AttackScores) -> tuple[Question, ...]:
+    """The questions of a report of these attacks."""
+    verdicts = judge({f"run/{name}": one for name, one in more.items()}, 0)
     return verdicts.questions.of_cell("run", [f"run/{name}" for name in more])
 
 
@@ -326,7 +290,7 @@ def test_attacks_are_grouped_into_questions() -> None:
         "model": attack_scores(NULL, attack=member).model_copy(update={"kind": "model_state"}),
         "content": attack_scores(NULL, attack=secret("content", "client", "domain")),
     }
-    found = questions(of_report(**attacks), **attacks)
+    found = questions(**attacks)
     assert {(q.artifact, q.level, q.adversary, q.secret, q.scope): q.attacks for q in found} == {
         ("style_statistics", "client", "server", "membership", "client"): (0, 1),
         ("style_statistics", "client", "insider", "membership", "client"): (2,),
@@ -346,10 +310,10 @@ def test_the_family_has_only_tests_on_shared_artifacts() -> None:
         "exact": attack_scores(NULL, attack=secret("content", "client", "domain", exact=True)),
         "nothing": attack_scores(None, None, attack=secret("identity", "client"), not_applicable="reads no update"),
     }
-    found = {(q.secret, q.scope): q for q in questions(of_report(**more), **more)}
+    found = {(q.secret, q.scope): q for q in questions(**more)}
     asks = found["membership", "client"]
     assert asks.p == asks.q == asks.p_holm  # one test in the family: what is beside it costs nothing
-    assert asks.p == pytest.approx(questions(of_report(**alone), **alone)[0].p or 0.0, abs=1e-3)
+    assert asks.p == pytest.approx(questions(**alone)[0].p or 0.0, abs=1e-3)
     assert set(found) == {
         ("membership", "client"),
         ("content", "client"),
@@ -367,7 +331,7 @@ def test_exact_recovery_answers_with_its_share() -> None:
         "exact": attack_scores(exact, attack=secret("content", "client", "domain", exact=True)),
         "gan": attack_scores(LEAKING, attack=secret("content", "client", "domain")),
     }
-    for question in questions(of_report(**attacks), **attacks):
+    for question in questions(**attacks):
         assert question.verdict == "leak"
         assert question.attacks == (0, 1)
         wanted = stats.binomtest(3, 12).proportion_ci(0.95, method="exact")
@@ -384,59 +348,39 @@ SCOPES = {
     "content": ("client", "domain"),
     "average_look": ("client", "domain"),
 }
-ASKED = {
-    "domain_inference": "domain",
-    "membership": "membership",
-    "style_membership": "membership",
-    "importance_membership": "membership",
-    "statistics_membership": "membership",
-    "evaluation_membership": "membership",
-    "identification": "membership",
-    "linkage": "identity",
-    "layout_probe": "content",
-    "exact_recovery": "content",
-}
 
 
-def test_attacks_have_one_secret_and_its_scopes() -> None:
-    tasks = {name: Attack.named(name).task for name in Attack.names()}
-    for name, task in tasks.items():
-        assert all(one.scopes == SCOPES[one.secret] for one in (task, *task.implied)), name
-        assert task.secret == ASKED.get(name, task.secret), name
-        assert not task.draws_images or task.secret == "content", name
-    assert {one.secret for task in tasks.values() for one in (task, *task.implied)} == set(SCOPES)
-    assert {name for name, task in tasks.items() if task.exact} == {"exact_recovery"}
-
-
-def test_the_least_lead_that_matters_is_the_task_s() -> None:
+def test_each_secret_is_asked_in_its_scopes() -> None:
     tasks = {Attack.named(name).task for name in Attack.names()}
-    least = {(task.metric, task.relevant, bool(task.relative_to)) for task in tasks if task.secret != "identity"}
+    for task in [one for each in tasks for one in (each, *each.implied)]:
+        assert task.scopes == SCOPES.get(task.secret, task.scopes), task.secret
+        assert not task.draws_images or task.secret == "content"
+    assert Attack.named("exact_recovery").task.exact
+    least = {(task.metric, task.relevant, bool(task.relative_to)) for task in tasks}
     assert least >= {
         ("psnr", 1.0, False), ("auc", 0.10, False), ("top1", 0.10, False), ("accuracy", 0.20, False),
-        ("balanced_accuracy", 0.20, False), ("l1", 0.10, True), ("relative_error", 0.10, True),
+        ("balanced_accuracy", 0.20, False), ("l1", 0.10, True), ("relative_error", 0.10, True), ("top1", 0.15, False),
     }  # fmt: skip
-    assert {task.relevant for task in tasks if task.secret == "identity"} == {0.15}
 
 
 SIZE: dict[str, Any] = {"higher_leaks": False, "relative_to": ("mean_image",), "relevant": 0.1}
 
 
-def test_a_relative_effect_is_a_share_of_the_prior() -> None:
+@pytest.mark.parametrize(
+    ("prior", "facts", "relevant"),
+    [([0.5, 0.7] * 6, SIZE, 0.06), ([0.5, 0.7] * 6, {**SIZE, "relative_to": ()}, 0.1), ([0.0] * 12, SIZE, None)],
+)
+def test_a_relative_effect_is_a_share_of_the_prior(
+    prior: list[float], facts: dict[str, Any], relevant: float | None
+) -> None:
     whole = scores(6, 0.5)
-    whole.headline["mean_image"] = [0.5, 0.7] * 6
-    one = attack_scores(whole, attack=secret("size", "client", **SIZE))
-    found = questions(of_report(one=one), one=one)[0]
-    assert found.relevant == pytest.approx(0.06)  # a tenth of .6
-    absolute = attack_scores(whole, attack=secret("size", "client", **{**SIZE, "relative_to": ()}))
-    assert questions(of_report(one=absolute), one=absolute)[0].relevant == 0.1
-
-
-def test_what_the_prior_answers_is_not_applicable() -> None:
-    whole = scores(6, 0.5)
-    whole.headline["mean_image"] = [0.0] * 12
-    one = attack_scores(whole, attack=secret("size", "client", **SIZE))
-    found = questions(of_report(one=one), one=one)[0]
-    assert (found.verdict, found.reason) == ("not_applicable", "the public prior already answers this exactly")
+    whole.headline["mean_image"] = prior
+    one = attack_scores(whole, attack=secret("size", "client", **facts))
+    found = questions(one=one)[0]
+    if relevant is None:
+        assert (found.verdict, found.reason) == ("not_applicable", "the public prior already answers this exactly")
+    else:
+        assert found.relevant == pytest.approx(relevant)  # a tenth of .6
 
 
 def test_resampling_uses_400_draws_for_each_test(monkeypatch: pytest.MonkeyPatch) -> None:

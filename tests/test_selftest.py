@@ -41,23 +41,11 @@ def stored_scores(secret: str, kind: str, leak: float = 0.0, proof: float = 2.5,
         [f"{c}/1/{i}" for i, c in enumerate(clients)], clients, {k: v.tolist() for k, v in base.items()}
     )
     made: dict[str, Any] = {
-        "attack": f"guess_{secret}",
-        "task": "guess",
-        "secret": secret,
-        "metric": "psnr",
-        "higher_leaks": True,
-        "bounds": None,
-        "scopes": ("domain",) if secret == "domain" else ("client", "domain"),
-        "relevant": 1.0,
-        "exact": False,
-        "budget": "none",
-        "single_images": True,
-        "threat": Threat(role="server", auxiliary="none", capabilities=()),
-        "kind": kind,
-        "shared": True,
-        "conditions": conditions({1: single, None: whole}),
-        "domains": DOMAINS,
-    }
+        "attack": f"guess_{secret}", "task": "guess", "secret": secret, "metric": "psnr", "higher_leaks": True, "bounds": None,
+        "scopes": ("domain",) if secret == "domain" else ("client", "domain"), "relevant": 1.0, "exact": False,
+        "budget": "none", "single_images": True, "threat": Threat(role="server", auxiliary="none", capabilities=()),
+        "kind": kind, "shared": True, "conditions": conditions({1: single, None: whole}), "domains": DOMAINS,
+    }  # fmt: skip
     return AttackScores(**(made | changes))
 
 
@@ -154,20 +142,15 @@ def test_a_leak_is_gone_from_permuted_artifacts(scope: str) -> None:
     control = "other_client" if scope == "client" else "other_domain"
     leads = []
     for _ in range(400):
-        scores = evaluation.null(permuted(DOMAINS, scope, rng), rng)
+        sent = permuted(DOMAINS, scope, rng)
+        assert sorted(sent.values()) == CLIENTS
+        assert all(DOMAINS[mine] == DOMAINS[other] for mine, other in sent.items()) == (scope == "client")
+        scores = evaluation.null(sent, rng)
         leads.append(float((scores["attack"] - scores[control]).mean()))
     assert abs(np.mean(leads)) < 4 * np.std(leads) / 20
     own = evaluation.null({client: client for client in CLIENTS}, rng)
     assert own["attack"].tolist() == one.by_size[None].headline["attack"]
     assert (own["attack"] - own[control]).mean() > 5
-
-
-def test_permutations_by_scope() -> None:
-    rng = np.random.default_rng(0)
-    within, over = permuted(DOMAINS, "client", rng), permuted(DOMAINS, "domain", rng)
-    assert sorted(within.values()) == sorted(over.values()) == CLIENTS
-    assert all(DOMAINS[mine] == DOMAINS[sent] for mine, sent in within.items())
-    assert not all(DOMAINS[mine] == DOMAINS[sent] for mine, sent in over.items())
 
 
 def test_global_artifacts_are_permuted() -> None:
@@ -219,20 +202,21 @@ def test_a_check_that_cannot_fail_fails() -> None:
 
 def test_the_seed_decides() -> None:
     def found(seed: int) -> int:
-        return alarms.verdict_alarms(alarms.clients, alarms.resample_images, 50, np.random.default_rng(seed))
+        return alarms.verdict_alarms(alarms.clients, alarms.resample_images, 20, np.random.default_rng(seed))
 
     assert found(3) == found(3)
-    assert len({found(seed) for seed in range(6)}) > 1
+    assert len({found(seed) for seed in range(4)}) > 1
 
 
 def test_wrong_arguments_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nowhere = str(tmp_path)
-    for argv in (["--runs", "0"], ["--draws", "3"], ["--seed", "x"], ["--reports", "0"], ["--figure", "power.txt"]):
-        assert main(argv) == 2
-    for argv in (["--scores", nowhere], ["--scores", nowhere, "--full"], ["--export", nowhere, "x", "--seed", "1"]):
-        assert main(argv) == 2
+    for words in (
+        *("--runs 0", "--draws 3", "--seed x", "--reports 0", "--figure power.txt"),
+        *(f"--scores {nowhere}", f"--scores {nowhere} --full", f"--export {nowhere} x --seed 1"),
+    ):
+        assert main(words.split()) == 2
     monkeypatch.setattr(command, "SHIPPED", tmp_path / "scores.zip")
     capsys.readouterr()
     assert main([]) == 2
