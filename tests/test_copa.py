@@ -103,6 +103,29 @@ def test_the_loss_by_hand(weight: float) -> None:
     assert float(client.loss(batch).detach()) == pytest.approx(expected, rel=1e-5)
 
 
+def test_a_round_is_plain_steps_beside_other_heads() -> None:
+    """Two steps on all images, from the received extractor and the client's own head."""
+    method, data, rng = copa(batch_size=6, local_epochs=2, momentum=0.0, weight_decay=0.0), held(n=6), seeded(4)
+    client: Any = method.client(federation(), data, seeded(0))
+    model: Any = method.model(federation(), seeded(1)).train()
+    sent = ModelState.of(model, SERVER, 1).without({"head.weight", "head.bias"})
+    tensors = [(torch.randn(3, 4, generator=rng), torch.randn(3, generator=rng)) for _ in range(2)]
+    heads = [
+        ClassifierHead(client=f"peer-{i}", round=0, state={"weight": w, "bias": b}) for i, (w, b) in enumerate(tensors)
+    ]
+    (trained, *_) = client.fit([sent, *heads])
+    for _ in range(2):
+        features, loss = model.embedding(data.images), torch.nn.functional.cross_entropy
+        others = [loss(features @ weight.T + bias, data.labels) for weight, bias in tensors]
+        total = loss(model.head(features), data.labels) + (others[0] + others[1]) / 2
+        parameters = list(model.parameters())
+        with torch.no_grad():
+            for parameter, gradient in zip(parameters, torch.autograd.grad(total, parameters), strict=True):
+                parameter.sub_(0.1 * gradient)
+    for name, tensor in trained.state.items():
+        torch.testing.assert_close(tensor, model.state_dict()[name], rtol=1e-4, atol=1e-5)
+
+
 def test_the_server_knows_where_heads_began(tiny: Dataset) -> None:
     fitted: Fitted = fitted_once(tiny, clients=6, method="copa", settings={"rounds": "2"})
     series = fitted.evaluator().series(ModelState.kind)

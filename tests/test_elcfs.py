@@ -78,8 +78,10 @@ def test_everyone_receives_every_spectrum_once() -> None:
     assert not any(name.endswith("running_mean") for model in models for name in model.tensors())
 
 
-def episode(model: nn.Module, vector: Tensor, images: Tensor, mixed: Tensor, labels: Tensor, rate: float) -> Tensor:
-    """Loss of the images and of the mixed ones after a step, of parameters as one vector."""
+def episode(
+    model: nn.Module, vector: Tensor, images: Tensor, mixed: Tensor, labels: Tensor, rate: float, clip: float
+) -> Tensor:
+    """Loss of the images and of the mixed ones after a clamped step, of parameters as one vector."""
 
     def loss(at: Tensor, inputs: Tensor) -> Tensor:
         parameters, start = {}, 0
@@ -91,12 +93,12 @@ def episode(model: nn.Module, vector: Tensor, images: Tensor, mixed: Tensor, lab
     slope = torch.stack([
         (loss(vector + step, images) - loss(vector - step, images)) / 2e-5 for step in 1e-5 * torch.eye(len(vector)).double()
     ])  # fmt: skip
-    return loss(vector, images) + loss(vector - rate * slope, mixed)
+    return loss(vector, images) + loss(vector - rate * slope.clamp(-clip, clip), mixed)
 
 
-@pytest.mark.parametrize("second_order", [True, False])
-def test_an_episode_is_differentiated_through(second_order: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    client = client_of(elcfs(meta_lr=0.5, second_order=second_order))
+@pytest.mark.parametrize(("second_order", "clip"), [(True, 100.0), (False, 100.0), (True, 0.05)])
+def test_an_episode_is_differentiated_through(second_order: bool, clip: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = client_of(elcfs(meta_lr=0.5, second_order=second_order, meta_clip=clip))
     rng = seeded(1)
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, 2), nn.Tanh(), nn.Linear(2, 3)).double()
     images, mixed = torch.rand(2, 5, 3, 2, 2, generator=rng).double()
@@ -107,7 +109,7 @@ def test_an_episode_is_differentiated_through(second_order: bool, monkeypatch: p
     client.loss(batch).backward()
     found = torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
     vector = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
-    given = (images, mixed, labels, 0.5)
+    given = (images, mixed, labels, 0.5, clip)
     with torch.no_grad():
         plain = torch.stack([
             (episode(model, vector + step, *given) - episode(model, vector - step, *given)) / 2e-4

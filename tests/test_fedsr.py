@@ -58,6 +58,11 @@ def test_the_loss_is_the_plain_sum() -> None:
         assert float(method.loss(model, batch, seeded(9))) == pytest.approx(total / 6, rel=1e-4)
 
 
+def test_a_round_is_a_few_mini_batches() -> None:
+    assert [len(index) for index in small("fedsr", local_steps=5).passes(9, seeded(0))] == [4] * 5
+    assert [len(index) for index in small("fedsr", local_steps=None).passes(9, seeded(0))] == [4] * 2
+
+
 def test_an_evaluation_averages_probabilities() -> None:
     model = small("fedsr", test_samples=7).model(federation(2, build=BUILD), seeded(0)).eval()
     images = held("client-0", 6).images

@@ -40,15 +40,16 @@ def test_a_prototype_is_the_mean_of_its_class() -> None:
 
 
 def test_clusters_are_finchs_coarsest_of_each_class() -> None:
-    """Two directions of class 0; class 1 is one client's, whose prototype is broadcast as it is; class 2 is nobody's."""
+    """Of class 0 FINCH has four clusters, then two; class 1 is one client's, whose prototype is broadcast; class 2 nobody's."""
+    angles = [math.radians(degrees) for degrees in (0, 2, 10, 13, 80, 83, 100, 104)]
     shared = [
         prototypes({0: [math.cos(angle), math.sin(angle)], **({1: [3.0, 4.0]} if i == 2 else {})})
-        for i, angle in enumerate((0.0, 0.04, 1.3, 1.36))
+        for i, angle in enumerate(angles)
     ]
     clusters = part.clustered(shared, 5)
     assert (clusters.client, clusters.round, clusters.labels.tolist()) == (SERVER, 5, [0, 0, 1])
-    pairs = [(shared[i].features[0] + shared[i + 1].features[0]) / 2 for i in (0, 2)]
-    torch.testing.assert_close(clusters.features, torch.stack([*pairs, torch.tensor([3.0, 4.0])]))
+    halves = [sum(shared[i + j].features[0] for j in range(4)) / 4 for i in (0, 4)]
+    torch.testing.assert_close(clusters.features, torch.stack([*halves, torch.tensor([3.0, 4.0])]))
 
 
 def plain_loss(features: Tensor, labels: Tensor, clusters: ClusterPrototypes, temperature: float) -> float:
@@ -85,14 +86,37 @@ def test_no_known_class_has_no_loss() -> None:
     assert float(part.prototype_loss(torch.ones(3, 4), torch.tensor([0, 1, 1]), clusters, 0.1)) == 0
 
 
-def test_features_of_the_last_epoch_are_shared() -> None:
-    """With a vanishing rate all epochs have the same features, in whatever batches: those of batches of all images."""
-    method, data = fpl(lr=1e-12, batch_size=6, local_epochs=3), held(n=6)
+def test_a_round_is_plain_steps_towards_clusters() -> None:
+    """Two rounds of two steps on all images; the features of each round's second step are shared."""
+    method, data = (
+        fpl(batch_size=6, local_epochs=2, lr=0.01, momentum=0.0, weight_decay=0.0, temperature=0.2),
+        held(n=6),
+    )
     client: Any = method.client(federation(), data, seeded(0))
-    client.fit([ModelState.of(client.model, SERVER, 0)])
-    (shared,) = client.prototypes([])
-    features = client.model.train().embedding(data.images).detach()
-    torch.testing.assert_close(shared.features, part.class_means(features, data.labels, 3), rtol=1e-4, atol=1e-5)
+    model: Any = method.model(federation(), seeded(1)).train()
+    sent, labels = ModelState.of(model, SERVER, 0), torch.tensor([0, 0, 1, 2])
+    for round in range(2):
+        centers = torch.rand(4, 4, generator=seeded(round))
+        clusters = ClusterPrototypes(client=SERVER, round=round, features=centers, labels=labels)
+        (trained, *_) = client.fit([sent, clusters])
+        model.load_state_dict(sent.state)
+        for _ in range(2):
+            features = model.embedding(data.images)
+            total = torch.nn.functional.cross_entropy(model.head(features), data.labels)
+            for row, label in zip(features, data.labels.tolist(), strict=True):
+                terms = ((centers @ row) / centers.norm(dim=1) / row.norm() / 0.2).exp()
+                mean = centers[labels == label].mean(0)
+                total = total + (((row - mean) ** 2).mean() - (terms[labels == label].sum() / terms.sum()).log()) / 6
+            gradients = torch.autograd.grad(total, list(model.parameters()))
+            with torch.no_grad():
+                for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+                    parameter.sub_(0.01 * gradient)
+        for name, tensor in model.state_dict().items():
+            torch.testing.assert_close(trained.state[name], tensor, rtol=1e-4, atol=1e-5)
+        (shared,) = client.prototypes([])
+        torch.testing.assert_close(
+            shared.features, part.class_means(features.detach(), data.labels, 3), rtol=1e-4, atol=1e-5
+        )
 
 
 def test_absent_classes_are_not_sent() -> None:

@@ -32,9 +32,12 @@ def plain_styled(features: Tensor, mean: Tensor, std: Tensor) -> Tensor:
 
 def test_mixstyle_is_the_papers_formula(monkeypatch: pytest.MonkeyPatch, rng: torch.Generator) -> None:
     features, method = maps(rng), small("mixstyle")
-    weight = torch.tensor([0.0, 0.2, 0.5, 0.9, 1.0])
-    monkeypatch.setattr(f"{type(method).__module__}.beta", lambda alpha, size, rng: weight)
+    weight, wanted = torch.tensor([0.0, 0.2, 0.5, 0.9, 1.0]), list[tuple[float, int]]()
+    monkeypatch.setattr(
+        f"{type(method).__module__}.beta", lambda alpha, size, rng: (wanted.append((alpha, size)), weight)[1]
+    )
     changed = method.changed(features, seeded(3))
+    assert wanted == [(0.1, 5)]
     partner = torch.randperm(5, generator=seeded(3)).tolist()
     mean, std = features.mean((2, 3)), features.var((2, 3), unbiased=False).sqrt()
     mixed = [[w * m[b] + (1 - w) * m[partner[b]] for b, w in enumerate(weight)] for m in (mean, std)]
@@ -65,6 +68,7 @@ def test_dsu_draws_with_the_batchs_spread(rng: torch.Generator) -> None:
             spread = (sum((value - center) ** 2 for value in column) / len(column)) ** 0.5
             noise = (draws[:, :, c] - statistic[:, c]) / spread
             assert stats.kstest(noise.flatten().numpy(), "norm").pvalue > SURE
+            assert abs(float(noise.square().mean()) - 1) < 4 * (2 / noise.numel()) ** 0.5
             between = noise[:, 0] @ noise[:, 1] / len(noise)  # images are drawn independently
             assert abs(float(between)) < 4 / len(noise) ** 0.5
 

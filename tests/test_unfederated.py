@@ -20,15 +20,16 @@ from fdgpriv.federation.wire import Wire
 from fdgpriv.models.backbone import Classifier
 
 SIZES = (4, 6)
-WHOLE = {"batch_size": 99, "momentum": 0.0, "weight_decay": 0.0, "rounds": 3}  # one step of all images a round
+WHOLE = {"batch_size": 99, "momentum": 0.0, "weight_decay": 0.0, "rounds": 3, "schedule": "cosine"}  # one step a round
+RATES = (0.1, 0.075, 0.025)  # of the rounds: half of 1 + cos(0), cos(pi / 3), cos(2 pi / 3)
 
 
-def plain(state: dict[str, Tensor], images: Tensor, labels: Tensor, steps: int, lr: float) -> dict[str, Tensor]:
-    """Steps down the gradient of the cross-entropy of all images."""
+def plain(state: dict[str, Tensor], images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """A step of each rate down the gradient of the cross-entropy of all images."""
     model = Classifier(network(1)(seeded(0)), 3, seeded(0))
     model.load_state_dict(state)
     model.train()
-    for _ in range(steps):
+    for lr in RATES:
         loss = nn.functional.cross_entropy(model(images), labels)
         gradients = torch.autograd.grad(loss, list(model.parameters()))
         with torch.no_grad():
@@ -46,7 +47,7 @@ def test_central_trains_on_the_images_of_all() -> None:
     ran = run_on(small("central", **WHOLE), federation(2), data)
     first, released, published = crossed(ran.transcript, "model_state")
     images, labels = (torch.cat([getattr(own, name) for own in data.values()]) for name in ("images", "labels"))
-    for name, value in plain(dict(first.state), images, labels, 3, 0.1).items():
+    for name, value in plain(dict(first.state), images, labels).items():
         torch.testing.assert_close(ran.state[name], value, rtol=1e-4, atol=1e-5)
     assert equal(released.state, ran.state)
     assert equal(published.state, ran.state)
@@ -84,7 +85,7 @@ def test_each_client_alone_is_a_client_by_itself() -> None:
     before = {name: tensor.clone() for name, tensor in client.model.state_dict().items()}
     assert [client.train([]) for _ in range(3)] == [[], [], []]
     own = clients(*SIZES)["client-0"]
-    for name, value in plain(before, own.images, own.labels, 3, 0.1).items():
+    for name, value in plain(before, own.images, own.labels).items():
         torch.testing.assert_close(client.model.state_dict()[name], value, rtol=1e-4, atol=1e-5)
 
 
