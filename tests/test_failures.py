@@ -362,3 +362,4 @@ def test_a_line_names_kind_text_and_where() -> None:
     assert "(test_failures.py, line " in found.line
     assert len(found.line) < 400
     assert one_line(ValueError()) == "ValueError"
+    assert "(test_failures.py, line " in str(attempt(lambda: torch.zeros(2) @ torch.zeros(3)))  # raised in a library

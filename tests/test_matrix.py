@@ -81,21 +81,20 @@ def test_each_metric_has_words(metric: str, given: dict[str, Any], said: str) ->
     assert effect_in_words(effect) == said
 
 
-def test_no_leak_found_says_what_is_excluded() -> None:
-    for metric, upper, said in (
-        ("auc", 0.05, "leads above 0.05 AUC are excluded"),
-        ("psnr", 0.42, "leads above 0.4 dB are excluded"),
-        ("accuracy", 0.05, "leads above 5 points are excluded"),
-        ("top1", 0.004, "leads above 0.4 points are excluded"),
-        ("new_metric", 0.1, "leads above 0.1 new metric are excluded"),
-    ):
-        assert bound_in_words(Effect(metric, "membership", 0.5, 0.5, "noise", 0.0, upper=upper)) == said
-
-
-def test_without_a_bound_the_planted_leak_is_named() -> None:
-    nothing = Effect("psnr", "content", 14.0, 14.0, "noise", 0.0, planted=0.94, relevant=1.0)
-    assert bound_in_words(nothing) == "a leak of 1.0 dB, planted, is found in 94% of repeats"
-    assert bound_in_words(Effect("psnr", "content", 14.0, 14.0, "noise", 0.0)) == ""
+@pytest.mark.parametrize(
+    ("metric", "given", "said"),
+    [
+        ("auc", {"upper": 0.05}, "leads above 0.05 AUC are excluded"),
+        ("psnr", {"upper": 0.42}, "leads above 0.4 dB are excluded"),
+        ("accuracy", {"upper": 0.05}, "leads above 5 points are excluded"),
+        ("top1", {"upper": 0.004}, "leads above 0.4 points are excluded"),
+        ("new_metric", {"upper": 0.1}, "leads above 0.1 new metric are excluded"),
+        ("psnr", {"planted": 0.94, "relevant": 1.0}, "a leak of 1.0 dB, planted, is found in 94% of repeats"),
+        ("psnr", {}, ""),
+    ],
+)
+def test_no_leak_found_says_what_is_excluded(metric: str, given: dict[str, Any], said: str) -> None:
+    assert bound_in_words(Effect(metric, "content", 0.5, 0.5, "noise", 0.0, **given)) == said
 
 
 def test_one_method_is_a_table_of_artifacts_by_secrets() -> None:
@@ -134,7 +133,6 @@ def change(run: Run, secret: str, **verdicts: str) -> Run:
     ("client", "domain", "kind", "said"),
     [
         ("inconclusive", "", "leak", "About its domain only; about the client itself: inconclusive"),
-        ("no_leak_found", "", "leak", "About its domain only; about the client itself: no leak found"),
         ("inconclusive", "inconclusive", "inconclusive", "Test too coarse to tell"),
         ("inconclusive", "no_leak_found", "inconclusive", "About the client itself; about its domain only: no leak found"),
         ("no_leak_found", "no_leak_found", "no_leak_found", "About the client and its domain"),

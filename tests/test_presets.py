@@ -95,6 +95,7 @@ def test_paper_is_each_papers_own_setup(name: str) -> None:
     assert setup(digits, name) == (*FEDERATIONS[name][:2], "small_resnet", 32)
     for preset, count in (("quick", 6), ("default", 30)):  # one federation for all methods
         assert setup(replace(config, preset=preset), name) == (count, "single", "small_resnet", 32)
+    assert setup(replace(config, preset="quick"), name, 9)[0] == 9  # at least one client a domain
 
 
 def test_methods_of_different_image_sizes_are_refused() -> None:

@@ -29,7 +29,7 @@ from factories import seeded
 from factories_wire import defended
 from torch import Tensor
 
-from fdgpriv.artifacts.artifact import MAX_COUNT, SERVER, Message
+from fdgpriv.artifacts.artifact import MAX_COUNT, Message
 from fdgpriv.artifacts.parameters import ClassifierHead, ImportanceWeights, ModelUpdate, TensorState
 from fdgpriv.artifacts.statistics import LabelMarginal, SampleCount
 from fdgpriv.data.dataset import Dataset
@@ -68,12 +68,9 @@ FEDAVG: Lies = (
     ("fit", tensor("head.bias", lambda t: t[:1]), f"{BIAS}, got (1,) float32"),  # a shape that broadcasts
     ("fit", tensor("head.weight", lambda t: t.T), "want head.weight (10, 48) float32, got (48, 10)"),
     ("fit", tensor("head.bias", Tensor.double), f"{BIAS}, got (10,) float64"),
-    ("fit", tensor("head.bias", Tensor.half), "got (10,) float16"),
-    ("fit", tensor("head.bias", Tensor.long), "got (10,) int64"),
     ("fit", tensor("head.bias", lambda t: t.to(torch.complex64)), "got (10,) complex64"),
     ("fit", named(without_last), "model_state: want the tensor head.bias, got none of that name"),
     ("fit", named(lambda s: {**s, "more\n": torch.ones(1)}), "want no tensor more , got one"),
-    ("fit", named(lambda s: {}), "model_state: want the tensor backbone.body.stem.0.weight, got none of that name"),
     ("fit", tensor("head.weight", Tensor.to_sparse), "want head.weight dense in CPU memory, got sparse_coo"),
     ("fit", tensor("head.bias", lambda t: t.to("meta")), "dense in CPU memory, got strided on meta"),
     ("fit", tensor("head.bias", Tensor.tolist), "model_state: want head.bias to be a tensor, got list"),
@@ -81,11 +78,8 @@ FEDAVG: Lies = (
     ("fit", field(round=7), "model_state: want round 0, got 7"),
     ("fit", field(round="0"), "model_state: want round 0, got '0'"),
     ("fit", field(client="client-00"), "model_state: want client client-01, got client-00"),
-    ("fit", field(client=SERVER), "model_state: want client client-01, got server"),
     ("fit", count(0), "sample_count: want count in [1, 2147483648], got 0"),
-    ("fit", count(-5), "sample_count: want count in [1, 2147483648], got -5"),
     ("fit", count(2**31 + 1), "sample_count: want count in [1, 2147483648], got 2147483649"),
-    ("fit", count(2**62), f"sample_count: want count in [1, 2147483648], got {2**62}"),
     ("fit", count([3, 4]), "sample_count: want count () int64, got (2,) int64"),
     ("fit", count(3.5), "sample_count: want count () int64, got () float32"),
     ("fit", tensor("running_var", Tensor.neg), "running_var at least 0, got -"),
@@ -94,12 +88,9 @@ FEDAVG: Lies = (
     ("fit", lambda answer: [head_of(answer[0]), answer[1]], "want 1 model_state, got 0"),  # another kind
     ("fit", lambda answer: [*answer, style_of_nothing()], "want model_state, sample_count, got style_statistics"),
     ("fit", lambda answer: answer * 2, "want 1 model_state, got 2"),
-    ("fit", lambda answer: [], "want 1 model_state, got 0"),
     ("fit", lambda answer: None, "want a list of artifacts, got NoneType"),
-    ("fit", lambda answer: "weights", "want a list of artifacts, got str"),
     ("fit", lambda answer: answer[0], "want a list of artifacts, got ModelState"),
     ("fit", lambda answer: [{"w": 1}], "want an artifact on the wire, got dict"),
-    ("fit", lambda answer: [*answer, None], "want an artifact on the wire, got NoneType"),
 )  # fmt: skip
 
 GROUPS: tuple[tuple[str, Mapping[str, str], Lies], ...] = (
@@ -110,9 +101,6 @@ GROUPS: tuple[tuple[str, Mapping[str, str], Lies], ...] = (
         ("validate", accuracy(-0.1), "round 2: validation_metrics: want accuracy in [0, 1], got -0.1"),
         ("validate", lambda answer: [], "want 1 validation_metrics, got 0"),
         ("fit", in_round(1, tensor("tracked", torch.zeros_like)), "tracked in [1, 2147483649], got 0"),
-    )),
-    ("fedavg", {"buffers": "keep_local"}, (
-        ("fit", named(lambda s: {**s, "n": torch.ones(1)}), "want no tensor n, got one"),
     )),
     ("stablefdg", {}, (
         ("style", style(std=Tensor.neg), "style of round 0: style_statistics: want std at least 0, got -"),
