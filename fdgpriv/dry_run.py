@@ -30,11 +30,11 @@ def dry_run(config: AuditConfig, dataset: Dataset) -> list[str]:
     weights: dict[str, dict[TrainingKey, Weights | None]] = {spec: {} for spec in config.methods}
     built = _built(config, dataset, weights)
     if not built and config.backbone is not None:
-        raise ValueError(f"--backbone: has no effect: {', '.join(config.methods)}: each trains its own network")
+        raise ValueError(f"--backbone: has no effect on the networks of {', '.join(config.methods)}; leave it out")
     compared = _compared_by_users_networks(config, dataset)
     loaded = any(config.network(spec, dataset.n_sources)[1] != RANDOM for spec in config.methods)
     if config.weights is not None and not (loaded or compared or any(map(config.transfers_styles, config.methods))):
-        raise ValueError(f"--weights: has no effect: {', '.join(config.methods)} use other networks")
+        raise ValueError(f"--weights: has no effect on the networks of {', '.join(config.methods)}; leave it out")
     return [line for line in (unmatched(spec, weights) for spec in config.methods) if line]
 
 

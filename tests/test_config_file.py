@@ -84,6 +84,7 @@ def test_an_option_may_want_what_the_file_gives(tmp_path: Path, given: Given) ->
     "words",
     [
         "--preset quick --clients 6 --set rounds=1",
+        "--preset quick --attack none --seed 0 1",
         "--preset paper --method stablefdg hfedf --threat server client",
         "--attack gan:steps=2 --defense none gaussian:epsilon=1 --keep all --images 100 --auxiliary 30",
         "--preset quick --method fedavg --set lr=0.1,0.05 --target scan type",

@@ -4,7 +4,7 @@ import csv
 import os
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -185,13 +185,7 @@ LAID_OUT = [  # dataset, folders of the domains, classes, default target, folder
 
 @pytest.mark.parametrize(("name", "places", "classes", "target", "unpacked", "splits"), LAID_OUT)
 def test_benchmarks_are_read_as_they_are_laid_out(
-    name: str,
-    places: tuple[str, ...],
-    classes: int,
-    target: str,
-    unpacked: str,
-    splits: tuple[str, ...],
-    tmp_path: Path,
+    name: str, places: Sequence[str], classes: int, target: str, unpacked: str, splits: Sequence[str], tmp_path: Path
 ) -> None:
     """One image of each class and split, whose brightness says which split."""
     sources = []

@@ -146,8 +146,8 @@ REFUSED_BY_PARTS = {
     "--attack gan linkage --threat insider": "--attack: linkage has the roles server",
     "--attack gan --method fedavg": "--attack: gan reads .*, which fedavg does not share.* want attacks that read these: ",
     "--attack gan --method stablefdg:received=0": "--attack: gan reads style_statistics",
-    "--method hfedf --backbone resnet18": "--backbone: has no effect",
-    "--method hfedf --weights .": "--weights: has no effect",
+    "--method hfedf --backbone resnet18": "--backbone: has no effect on the networks of hfedf; leave it out",
+    "--method hfedf --weights .": "--weights: has no effect on the networks of hfedf; leave it out",
     "--units-per-domain 9 --partition domains:2": "--units-per-domain: has no effect: clients hold",
     "--device cuda": "--device cpu",
 }

@@ -327,7 +327,7 @@ def refused_or_loaded(folder: Path) -> Transcript | None:
         return Transcript.load(folder)
     except DamagedTranscript as error:
         text = str(error)
-    assert len(text.splitlines()) == 1
+    assert text.isprintable()
     return None
 
 
@@ -384,24 +384,6 @@ def test_false_references_are_refused(saved: Path) -> None:
         assert_refused(saved)
 
 
-def test_errors_stay_one_printable_line(saved: Path) -> None:
-    """Whatever the file says."""
-    before = lines(saved)
-    for evil in ("two\nlines", "\x1b[31mred", "\u202eback", "\r"):
-        for where in ("record field", "line field", "shape", "kind", "facts"):
-            entries = json.loads(json.dumps(before))
-            if where == "kind":
-                entries[1]["record"]["kind"] = evil
-            else:
-                record, facts = entries[1]["record"], entries[1]["facts"]
-                at = {"record field": record, "line field": entries[1], "shape": record["shapes"], "facts": facts}[
-                    where
-                ]
-                at[evil] = "x" if where == "shape" else 1
-            rewrite(saved, entries)
-            assert_refused(saved)
-
-
 # Nothing in a manifest is a path
 
 OPENED: list[str] = []
@@ -429,26 +411,36 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     LISTENING.clear()
 
 
-TRAVERSAL = ("../outside", "/etc/passwd", "~/outside")
+EVIL = ("../outside", "/etc/passwd", "~/outside", "two\nlines", "\x1b[31mred", "\u202eback")
+NAME = "the name itself"
 PLACES = [
     *((1, "record", field) for field in OF_RECORD),
     *((1, "facts", field) for field in ("client", "round")),
     *((1, "record", table, "weight") for table in ("dtypes", "shapes")),
-    *((0, "keep"), (1, "facts"), (1, "stored"), (1, "record", "shapes", "the tensor's name")),
+    *(
+        (0, "keep"),
+        (1, "facts"),
+        (1, "stored"),
+        (1, "record", "shapes", NAME),
+        (1, "record", NAME),
+        (1, "facts", NAME),
+        (1, NAME),
+    ),
 ]
 
 
-def test_no_string_of_a_manifest_is_ever_opened(saved: Path, opened: list[str]) -> None:
+def test_no_string_of_a_manifest_is_opened(saved: Path, opened: list[str]) -> None:
+    """And errors with it stay one printable line."""
     (saved.parent / "outside").write_text("secret")
     before = lines(saved)
-    for evil in TRAVERSAL:
+    for evil in EVIL:
         for *steps, last in PLACES:
             entries: Any = json.loads(json.dumps(before))
             at = entries
             for step in steps:
                 at = at[step]
-            if last == "the tensor's name":
-                at[evil] = at.pop("weight")
+            if last == NAME:
+                at[evil] = at.pop("weight", 1)
             else:
                 at[last] = evil
             rewrite(saved, entries)
@@ -470,13 +462,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def read_back(files: dict[str, bytes]) -> Transcript | None:
-    with tempfile.TemporaryDirectory() as place:
-        for name, data in files.items():
-            (Path(place) / name).write_bytes(data)
-        return refused_or_loaded(Path(place))
-
-
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(
     name=st.sampled_from([TENSORS, MANIFEST]),
@@ -488,13 +473,11 @@ def test_flipped_bytes_are_refused_or_harmless(
     flipped = bytearray(whole[name])
     for where, mask in flips:
         flipped[int(where * len(flipped))] ^= mask
-    if (loaded := read_back({**whole, name: bytes(flipped)})) is not None:
-        assert_well_typed(loaded)
-
-
-@given(st.binary(max_size=300), st.binary(max_size=300))
-def test_random_files_are_refused(tensors: bytes, manifest: bytes) -> None:
-    assert read_back({TENSORS: tensors, MANIFEST: manifest}) is None
+    with tempfile.TemporaryDirectory() as place:
+        for other, data in {**whole, name: bytes(flipped)}.items():
+            (Path(place) / other).write_bytes(data)
+        if (loaded := refused_or_loaded(Path(place))) is not None:
+            assert_well_typed(loaded)
 
 
 def test_every_kind_is_known_to_a_bare_script(tmp_path: Path) -> None:
