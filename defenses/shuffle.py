@@ -22,7 +22,7 @@ class Shuffle(Defense):
 
     def bound_to(self, sharing: Disclosure) -> Self:
         counts = (SampleCount.kind,) if SampleCount.kind in sharing.individual else ()  # if sent without the artifact
-        named = [kind for kind in sharing.uploads if kind in (*NEED_NAMES, *counts)]
+        named = [kind for kind in sharing.uploads if kind in (*NEED_NAMES, *sharing.named, *counts)]
         if named:
             raise ValueError(
                 f"shuffle: not applicable to {sharing.method}, whose server needs to know whose {named[0]} it receives"

@@ -59,7 +59,8 @@ class COPA(FederatedAveraging):
 
     def disclosure(self) -> Disclosure:
         no_head = "clients are sent an extractor without a head; each client's model is attacked as a whole"
-        return replace(super().disclosure(), individual=(ModelState.kind,), not_evaluated={"global_model": no_head})
+        common, named = super().disclosure(), (ModelState.kind,)
+        return replace(common, individual=common.uploads, named=named, not_evaluated={"global_model": no_head})
 
     def aggregation(self, federation: Federation) -> "COPAAggregation":
         return COPAAggregation(self, federation.clients)

@@ -56,7 +56,7 @@ class FedDGGA(FederatedAveraging):
         common = super().disclosure()
         uploads = (*common.uploads, ModelEvaluation.kind)
         often = {**common.often, ModelEvaluation.kind: 2 * self.rounds}
-        return replace(common, uploads=uploads, individual=uploads, often=often)
+        return replace(common, uploads=uploads, individual=uploads, named=(ModelEvaluation.kind,), often=often)
 
     def step_at(self, round: int) -> float:
         """The step of the weights for the model that `round` ends with."""

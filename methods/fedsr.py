@@ -66,7 +66,7 @@ class FedSR(FederatedAveraging):
 
     def disclosure(self) -> Disclosure:
         common = super().disclosure()
-        return replace(common, individual=common.uploads)
+        return replace(common, individual=common.uploads, named=(ModelState.kind,))
 
     def withheld(self, model: nn.Module, sender: str) -> frozenset[str]:
         return super().withheld(model, sender) | tensors_of(model, ClassReferences)

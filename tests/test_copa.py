@@ -168,9 +168,15 @@ def test_a_client_sees_the_heads_of_all_rounds(tiny: Dataset) -> None:
             assert all(len(seen.others) >= 5 for seen in view)
 
 
-def test_dpsgd_is_refused_in_one_line() -> None:
-    with refused("dpsgd: not applicable to copa: .*heads that its clients keep"):
-        defended(copa(), "dpsgd")
+def test_defenses_that_cannot_work_are_refused() -> None:
+    """Without names, a client would be sent its own head as another's, and the ledger name wrong owners."""
+    for defense, reason in (
+        ("dpsgd", "heads that its clients keep"),
+        ("shuffle", "whose server needs to know whose model_state it receives"),
+        ("secure_aggregation:partial=true", "whose server needs each client's model state, sample count"),
+    ):
+        with refused(f"not applicable to copa.*{reason}"):
+            defended(copa(), defense)
 
 
 def test_relays_that_reach_all() -> None:

@@ -148,6 +148,8 @@ def test_false_evaluations_are_refused() -> None:
 def test_sums_are_not_enough_for_the_server() -> None:
     with refused("secure_aggregation: not applicable to feddg_ga"):
         defended(small("feddg_ga"), "secure_aggregation")
+    with refused("shuffle: not applicable to feddg_ga, whose server needs to know whose model_evaluation it receives"):
+        defended(small("feddg_ga"), "shuffle")
 
 
 def test_losses_are_means_over_held_out_images(digits: Dataset) -> None:

@@ -117,6 +117,10 @@ def test_clients_see_each_other_s_models(digits: Dataset) -> None:
 
 
 def test_defenses_that_cannot_work_are_refused() -> None:
-    for defense, reason in (("secure_aggregation", "not applicable to fedsr"), ("dpsgd", "class references")):
+    for defense, reason in (
+        ("secure_aggregation", "not applicable to fedsr"),
+        ("shuffle", "whose server needs to know whose model_state it receives"),
+        ("dpsgd", "class references"),
+    ):
         with refused(reason):
             defended(small("fedsr"), defense)

@@ -103,6 +103,7 @@ class Disclosure:
         shares: Whether clients send anything at all.
         uploads: The kinds that clients send; empty if not stated.
         individual: The kinds in `uploads` that the server needs from each client; of other kinds it needs only the sum.
+        named: The kinds in `uploads` whose senders the server must know.
         signed_importances: Whether importance weights may be negative.
         single_image_kinds: Kinds whose artifacts describe one image each: a client shares one per image.
         style_rule: Definition of the shared styles; None if none are shared, or plain averages.
@@ -121,6 +122,7 @@ class Disclosure:
     shares: bool = True
     uploads: tuple[str, ...] = ()
     individual: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
     signed_importances: bool = False
     single_image_kinds: frozenset[str] = frozenset()
     style_rule: StyleRule | None = None
