@@ -70,7 +70,7 @@ def truth(images: Tensor | None = None, **changes: Any) -> GroundTruth:
         trained_by=torch.full_like(changes.get("members", zero), -1, dtype=torch.int64),
         senders=(0,),
         count=1,
-        place=-1,
+        earlier_index=-1,
     )
     return replace(made, **changes)
 

@@ -54,7 +54,7 @@ class Table(Task):
         return None if self.blind else torch.tensor(0.0)
 
     def askable(self, truth: GroundTruth) -> bool:
-        return truth.place == -1
+        return truth.earlier_index == -1
 
 
 def trusted(
@@ -70,7 +70,7 @@ def trusted(
     names = named or [f"client {client}" for client in clients]
     adversary: Any = SimpleNamespace(threat=threat("third_party"), sources=("a",))
     trials = [
-        CalibrationTrial(name, size, ScoredObservation(observation(style()), truth(count=client, place=at)))
+        CalibrationTrial(name, size, ScoredObservation(observation(style()), truth(count=client, earlier_index=at)))
         for name, client, size, at in zip(
             names, clients, sizes or [None] * len(clients), places or [-1] * len(clients), strict=True
         )

@@ -47,7 +47,7 @@ def keys(images: Tensor, index: Tensor | None = None) -> set[str]:
 def test_public_images_are_split_for_calibration(fitted: Fitted, kind: Auxiliary) -> None:
     population = fitted.population
     held, holder = AuxiliaryData(population, 3), population.sources[1]
-    practice, back = held.practice(kind, holder, {}), held.held_back(kind, holder)
+    practice, back = held.simulation_images(kind, holder, {}), held.held_back(kind, holder)
     whole = {
         Auxiliary.SAME_DOMAINS: list(population.auxiliary.values()),
         Auxiliary.OWN_DOMAIN: [population.auxiliary[holder]],
@@ -59,7 +59,7 @@ def test_public_images_are_split_for_calibration(fitted: Fitted, kind: Auxiliary
         assert len(own) + len(kept) == len(every)
         assert keys(own.images) | keys(kept.images) == keys(every.images)
         assert len(keys(every.images)) == len(every)  # so that the two parts are disjoint
-    again = held.practice(kind, holder, {}), held.held_back(kind, holder)
+    again = held.simulation_images(kind, holder, {}), held.held_back(kind, holder)
     assert all(a.images is b.images for a, b in zip((*practice, *back), (*again[0], *again[1]), strict=True))
     assert (whole[0].name == TARGET) is (kind is Auxiliary.OTHER_DOMAIN)
 
@@ -69,19 +69,19 @@ def test_more_images_than_classes_are_for_practice(fitted: Fitted, public: int, 
     few = {name: domain.take(torch.arange(public)) for name, domain in fitted.population.auxiliary.items()}
     held = AuxiliaryData(replace(fitted.population, auxiliary=few), 0)
     assert [len(domain) for domain in held.held_back(Auxiliary.SAME_DOMAINS, "")] == [kept] * 3
-    assert [len(domain) for domain in held.practice(Auxiliary.SAME_DOMAINS, "", {})] == [public - kept] * 3
+    assert [len(domain) for domain in held.simulation_images(Auxiliary.SAME_DOMAINS, "", {})] == [public - kept] * 3
 
 
 def test_leaked_images_are_never_held_back(fitted: Fitted) -> None:
     population, held = fitted.population, AuxiliaryData(fitted.population, 0)
     leaked = {name: torch.tensor([0, 2]) for name in population.clients}
-    for d, domain in enumerate(held.practice(Auxiliary.LEAKED, "", leaked)):
+    for d, domain in enumerate(held.simulation_images(Auxiliary.LEAKED, "", leaked)):
         own = [data.images[:3:2] for name, data in population.clients.items() if population.main_domain(name) == d]
-        public = held.practice(Auxiliary.SAME_DOMAINS, "", {})[d].images
+        public = held.simulation_images(Auxiliary.SAME_DOMAINS, "", {})[d].images
         assert torch.equal(domain.images, torch.cat([public, *own]))
     pairs = zip(held.held_back(Auxiliary.LEAKED, ""), held.held_back(Auxiliary.SAME_DOMAINS, ""), strict=True)
     assert all(a.images is b.images for a, b in pairs)
-    assert held.held_back(Auxiliary.NONE, "") == held.practice(Auxiliary.NONE, "", {}) == ()
+    assert held.held_back(Auxiliary.NONE, "") == held.simulation_images(Auxiliary.NONE, "", {}) == ()
 
 
 # Simulated artifacts
@@ -133,7 +133,7 @@ def test_candidates_of_simulated_clients_are_their_images(
 
 def test_nothing_is_simulated_where_all_clients_are_needed(evaluator: Evaluator) -> None:
     held: Any = [(0, evaluator.population.auxiliary[evaluator.population.sources[0]])]
-    layout = CalibrationLayout(evaluator.population, Any, evaluator._maker, TrialNeeds(), 20, 0)  # type: ignore[arg-type]
+    layout = CalibrationLayout(evaluator.population, Any, evaluator._cached_simulator, TrialNeeds(), 20, 0)  # type: ignore[arg-type]
 
     def found(target: Any, held_back: Any = held) -> Calibration:
         return replace(layout, series=target).calibration(held_back, (1, None), torch.empty(0, 3, 32, 32), "a", False)

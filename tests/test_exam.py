@@ -18,10 +18,10 @@ from fdgpriv.artifacts.moments import RULES, styles_of
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset
-from fdgpriv.evaluation.candidates import CANDIDATES, LINE_UPS
+from fdgpriv.evaluation.candidates import CANDIDATES, MAX_LINE_UPS
 from fdgpriv.evaluation.scoring import evaluate_trials
 from fdgpriv.evaluation.trial import AdversaryTrials, ScoredObservation, Trial
-from fdgpriv.evaluation.trial_layout import SCORED
+from fdgpriv.evaluation.trial_layout import MAX_SCORED_IMAGES
 from fdgpriv.evaluation.units import attacked_clients, candidate_pool
 from fdgpriv.federation.reserve import MIN_UNITS
 from fdgpriv.simulation.ground_truth import GroundTruth
@@ -314,7 +314,7 @@ def test_the_ground_truth_is_true(by_role: ByRole, evaluator: Evaluator, owners:
         assert {owners[key(image)] for image in truth.images} == {trial.client}
         label_of = {key(image): int(label) for image, label in zip(data.images, data.labels, strict=True)}
         assert truth.labels.tolist() == [label_of[key(image)] for image in truth.images]
-        assert len(truth.images) == (trial.size or min(SCORED, len(truth.images)))
+        assert len(truth.images) == (trial.size or min(MAX_SCORED_IMAGES, len(truth.images)))
         assert truth.domain == evaluator.population.main_domain(trial.client)
         granularity = data.labels if trial.size is None else truth.labels
         expected = [int((granularity == label).sum()) / len(granularity) for label in range(10)]
@@ -328,7 +328,7 @@ def test_the_true_image_is_once_in_its_line_up(
     population = evaluator.population
     for trial in trials(by_role[role])[::4]:
         truth = trial.truth
-        assert len(truth.candidates) == len(truth.positions) == min(LINE_UPS, trial.size or LINE_UPS)
+        assert len(truth.candidates) == len(truth.positions) == min(MAX_LINE_UPS, trial.size or MAX_LINE_UPS)
         for turn, (row, position) in enumerate(zip(truth.candidates, truth.positions, strict=True)):
             line_up = truth.pool[row]
             own = [turn for turn, image in enumerate(line_up) if owners[key(image)] == trial.client]

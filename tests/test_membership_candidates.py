@@ -10,7 +10,7 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation import candidates as candidates_module
-from fdgpriv.evaluation.candidates import CANDIDATES, MOST_MEMBERS, NON_MEMBERS, CandidatePool
+from fdgpriv.evaluation.candidates import CANDIDATES, MAX_MEMBERS, MAX_NON_MEMBERS, CandidatePool
 from fdgpriv.evaluation.trial_layout import ARTIFACTS_PER_CLIENT, MANY_SINGLES
 from fdgpriv.federation.partition import populate
 from fdgpriv.tasks.domain_label import DomainLabel
@@ -35,19 +35,19 @@ def test_few_images_have_few_other_candidates(digits: Dataset) -> None:
     client = pool.names[0]
     for kind, places in by_client(pool, client).items():
         every = set().union(*places.values())
-        assert len(every) > NON_MEMBERS >= len(places)
+        assert len(every) > MAX_NON_MEMBERS >= len(places)
         seen = set()
         for number in range(4):
             candidates, members = pool.membership_candidates(client, torch.tensor([3 + number]), number)
             assert members.sum() == 1
-            assert len(candidates) == len(candidates.unique()) == 1 + 2 * NON_MEMBERS
+            assert len(candidates) == len(candidates.unique()) == 1 + 2 * MAX_NON_MEMBERS
             outside = set(candidates[~members].tolist()) & every
-            assert len(outside) == NON_MEMBERS, kind
+            assert len(outside) == MAX_NON_MEMBERS, kind
             counts = [len(own & outside) * len(every) / len(own) for own in places.values()]
             one = len(every) / min(map(len, places.values()))
             assert max(counts) - min(counts) < 2 * one  # as many of each, but for one
             seen |= outside
-        assert len(seen) > NON_MEMBERS  # other artifacts stand among others
+        assert len(seen) > MAX_NON_MEMBERS  # other artifacts stand among others
 
 
 def test_non_members_of_one_and_of_all_clients(
@@ -98,7 +98,7 @@ def test_order_and_index_reveal_no_member(digits: Dataset) -> None:
         data = population.data(client)
         candidates, members = pool.membership_candidates(client, torch.arange(len(data)))
         assert torch.equal(candidates, candidates.sort().values)
-        torch.testing.assert_close(pool.images[candidates[members]].sum(0), data.images[:MOST_MEMBERS].sum(0))
+        torch.testing.assert_close(pool.images[candidates[members]].sum(0), data.images[:MAX_MEMBERS].sum(0))
         places += (members.nonzero().flatten() / len(members)).tolist()
         shares += (candidates[members] / len(pool.images)).tolist()
     for found in (places, shares):  # uniform: members first would all lie below a third

@@ -48,7 +48,7 @@ def test_balanced_accuracy() -> None:
 
 
 def test_ranks_count_ties_half() -> None:
-    truths: Any = [SimpleNamespace(place=1)] * 3
+    truths: Any = [SimpleNamespace(earlier_index=1)] * 3
     ties = [torch.zeros(3), torch.tensor([0.0, 1.0, 0.0]), torch.tensor([1.0, 1.0, 0.0])]
     assert LinkedClient().score(ties, truths).tolist() == [0.0, 1.0, 0.0]
     mrr = LinkedClient().details(ties, truths)["mrr"].tolist()

@@ -154,13 +154,11 @@ def test_more_artifacts_only_where_needed(
 ) -> None:
     evaluated: list[tuple[int, int]] = []
 
-    def power_of(
-        trials: Any, adversaries: Any, one: Any, scopes: Any, n: int, each: int, *more: Any
-    ) -> dict[str, float]:
+    def power_of(self: Any, scopes: Any, n: int, each: int) -> dict[str, float]:
         evaluated.append((n, each))
         return {"client": powers[len(evaluated) - 1]}
 
-    monkeypatch.setattr(planting, "_power", power_of)
+    monkeypatch.setattr(planting._Planting, "power", power_of)
     one = entry({1: scores(2.0), 5: scores(3.0), None: scores(0.0)})
     nothing: Any = None
     assert planted_power(nothing, nothing, one, ["client"], generator(0)) == {"client": share}
@@ -198,7 +196,7 @@ def test_single_artifacts_are_evaluated_once(evaluator: Evaluator, monkeypatch: 
         return list({(trial.client, trial.size): trial for trial in reversed(trials)}.values())
 
     cut = [replace(adversary_trials, trials=first_of_each(adversary_trials.trials)) for adversary_trials in adversaries]
-    monkeypatch.setattr(planting, "CLEARLY_FOUND", 1.1)  # so that more artifacts are always wanted
+    monkeypatch.setattr(planting, "HIGH_POWER", 1.1)  # so that more artifacts are always wanted
     evaluated: list[int] = []
     evaluate = planting.evaluate_tasks
 
@@ -263,7 +261,7 @@ def test_practice_has_the_same_planted_leak(evaluator: Evaluator) -> None:
     domain, own = one.adversary.domains[0], one.adversary
     plant = Plant(0.0, own.typical, False, own.seed)
     found = [
-        planting._learning(planting._planted(one, None, 1, weight, 6, 3), 1, replace(plant, weight=weight))
+        planting._with_plant(planting._planted(one, None, 1, weight, 6, 3), 1, replace(plant, weight=weight))
         for weight in weights
     ]
 

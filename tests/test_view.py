@@ -229,12 +229,12 @@ def test_anonymous_senders_have_one_round(tiny: Dataset) -> None:
 def test_names_that_are_asked_for_are_hidden(thrice: Fitted) -> None:
     shared = sent(thrice, "style_statistics")
     for adversary, trial in wholes(views(thrice, "style_statistics", task=LinkedClient())):
-        if trial.truth.place < 0:
+        if trial.truth.earlier_index < 0:
             continue
         observation = trial.by_role["attack"][0].observation
         assert all(not round.others for round in adversary.view(observation))
         for recorded, artifacts in adversary.earlier_rounds:
-            assert same(artifacts[trial.truth.place], shared[trial.client, recorded.number])
+            assert same(artifacts[trial.truth.earlier_index], shared[trial.client, recorded.number])
         assert [recorded.number for recorded, _ in adversary.earlier_rounds] == [0, 1]
 
 

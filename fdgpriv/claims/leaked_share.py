@@ -7,7 +7,7 @@ import numpy as np
 
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.attack import Attack
-from fdgpriv.evaluation.auxiliary import leaks
+from fdgpriv.evaluation.auxiliary import leaked_count
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.scoring import evaluate_trials
 from fdgpriv.evaluation.units import insufficient_data_reason
@@ -40,7 +40,7 @@ def leaked_share(evaluator: Evaluator, attack: Attack) -> dict[str, float]:
         adversaries = evaluator.adversaries(series, insider, sizes, leaked_share=share)
         scores, _ = evaluate_trials(attack, adversaries, (), generator(evaluator.seed, 8))
         figures[f"leaked_{100 * share:g}_count"] = median(
-            leaks(share, data) for data in evaluator.population.clients.values()
+            leaked_count(share, data) for data in evaluator.population.clients.values()
         )
         for owner, size in SIZES.items():
             if size in scores:

@@ -1,6 +1,6 @@
-"""Further evaluations of an attack: at other layers, as variants, on several rounds, without the defense or unaware of it.
+"""Further evaluations of an attack: at other layers, as variants, by rounds, without the defense, or unaware of it.
 
-Each gives the scores of every task that the attack answers, by condition.
+Each function gives the scores of all tasks that the attack answers, by condition.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,8 +22,8 @@ from fdgpriv.verdicts.attack_scores import ONE_ROUND
 from fdgpriv.verdicts.trial_scores import LAYER, UNAWARE, UNDEFENDED, Condition
 from fdgpriv.view import ViewUse
 
-MIN_IMAGES_OVER_ROUNDS = 3  # of an artifact that is evaluated over rounds
-ROUNDS = (1, 2, 5, 17)  # numbers of rounds that are combined, besides all recorded ones
+MIN_IMAGES_OVER_ROUNDS = 3  # artifacts of fewer images are not evaluated by rounds
+ROUNDS = (1, 2, 5, 17)  # numbers of rounds that adversaries read; the number of recorded rounds is added
 
 ScoresBySize = Mapping[int | None, ScoresByTask]
 ScoresByCondition = dict[Condition, ScoresByTask]
@@ -55,15 +55,15 @@ def by_variant(
 ) -> ScoresByCondition:
     """Scores of each variant of the attack on single images' artifacts; if `few`, only of the first and the last."""
     attack = trials.attack
-    of_single_images = [
-        replace(adversary, trials=single_images)
+    single_image_trials = [
+        replace(adversary, trials=trials_of_one)
         for adversary in adversaries
-        if (single_images := [trial for trial in adversary.trials if trial.size == 1])
+        if (trials_of_one := [trial for trial in adversary.trials if trial.size == 1])
     ]
-    variants = list(attack.variants(kind).items()) if of_single_images else []
+    variants = list(attack.variants(kind).items()) if single_image_trials else []
     return {
         Condition(name, n_images=1): (
-            scores[1] if variant == attack else evaluate_tasks(variant, of_single_images, (), rng)[0][1]
+            scores[1] if variant == attack else evaluate_tasks(variant, single_image_trials, (), rng)[0][1]
         )
         for name, variant in ((variants[0], variants[-1]) if few and variants else variants)
     }
@@ -72,9 +72,9 @@ def by_variant(
 def by_rounds(
     trials: AttackTrials, series: ArtifactSeries[Simulator], few: bool, rng: torch.Generator
 ) -> ScoresByCondition:
-    """Scores of views that are cut to their last rounds, by number of rounds and of images.
+    """Scores of adversaries that read only the last rounds of each view, by number of rounds and of images.
 
-    If `few`, those of whole clients, for one round and for all. Trials and membership candidates are the same for each
+    If `few`, only of whole clients, for one round and for all. Trials and membership candidates are the same for each
     number of rounds. Single images are left out: one round reveals everything about them.
     """
     sizes = tuple(size for size in trials.sizes(series) if size is None or (size >= MIN_IMAGES_OVER_ROUNDS and not few))
@@ -87,14 +87,14 @@ def by_rounds(
     counts = (1, recorded) if few else sorted({count for count in ROUNDS if count < recorded} | {recorded})
     adversaries = trials.adversaries(series, sizes)
     by_condition: ScoresByCondition = {}
-    of_one_round, task = PredictedBySize(), trials.attack.task
+    one_round, task = PredictedBySize(), trials.attack.task
     for count in counts:
         cut = [_cut_to_rounds(adversary, count) for adversary in adversaries]
         by_size, predicted = evaluate_tasks(trials.attack, cut, (), rng)
-        of_one_round = of_one_round or predicted
+        one_round = one_round or predicted
         for size, by_task in by_size.items():
             scores = by_task[task.name()]
-            answers = {"attack": _attack_answers(predicted[size]), ONE_ROUND: _attack_answers(of_one_round[size])}
+            answers = {"attack": _attack_answers(predicted[size]), ONE_ROUND: _attack_answers(one_round[size])}
             scores.shared_variance |= task.shared_variances(answers, scores.clients).of_lead
             by_condition[Condition(rounds=count, n_images=size)] = by_task
     return by_condition
@@ -108,17 +108,17 @@ def _attack_answers(trials: Sequence[PredictedTrial]) -> TrialAnswers:
 def undefended(
     trials: AttackTrials, kind: str, series: ArtifactSeries[Simulator], scores: ScoresBySize, rng: torch.Generator
 ) -> ScoresByCondition:
-    """The positive control: the same attack and budget on single images without defense; nothing where there is no defense.
+    """The positive control: the same attack and budget on single images without defense; empty if the run has no defense.
 
-    Attacks on layers are evaluated at the deepest one. Attacks on whole clients only are evaluated on artifacts of these
-    clients, simulated again without defense; joint artifacts of an undefended run are used as they are.
+    Attacks on layers are evaluated at the deepest layer. Attacks on whole clients only are evaluated on artifacts of these
+    clients, simulated again without defense; artifacts of all clients of an undefended run are evaluated as recorded.
 
     Args:
         trials: The attack and its adversary.
-        kind: Of the artifacts.
-        series: As it was shared.
-        scores: On it.
-        rng: Of the adversaries.
+        kind: The kind of artifact.
+        series: The artifacts as they were shared.
+        scores: The scores on `series`.
+        rng: Random numbers of the adversaries.
     """
     sizes = trials.sizes(series)
     without_defense = replace(trials, evaluator=trials.evaluator.undefended)
@@ -127,26 +127,23 @@ def undefended(
         return {Condition(UNDEFENDED): scores[None]}
     bare_series = without_defense.evaluator.series(kind)
     if 1 not in sizes:
-        again = (
-            _simulated_first_round(bare_series, without_defense.evaluator.population, rng)
-            if has_defense
-            else bare_series
-        )
-        if again is None:
+        population = without_defense.evaluator.population
+        simulated = _with_simulated_first_round(bare_series, population, rng) if has_defense else bare_series
+        if simulated is None:
             return {}
-        return {Condition(UNDEFENDED): without_defense.scores(replace(again, wire={}), (None,), rng)[None]}
+        return {Condition(UNDEFENDED): without_defense.scores(replace(simulated, wire={}), (None,), rng)[None]}
     if not has_defense:
         return {}
     if "layer" in trials.attack.ablations and (layers := without_defense.evaluator.finite_layers(bare_series)):
-        bare_series = bare_series.at(layers[-1])  # at the deepest layer, as without a defense
-    wanted = sizes if trials.attack.task.hides_size else (1,)
-    return {Condition(UNDEFENDED, n_images=1): without_defense.scores(bare_series, wanted, rng)[1]}
+        bare_series = bare_series.at(layers[-1])
+    trial_sizes = sizes if trials.attack.task.hides_size else (1,)
+    return {Condition(UNDEFENDED, n_images=1): without_defense.scores(bare_series, trial_sizes, rng)[1]}
 
 
-def _simulated_first_round(
+def _with_simulated_first_round(
     series: ArtifactSeries[Simulator], population: Population, rng: torch.Generator
 ) -> ArtifactSeries[Simulator] | None:
-    """The series with its artifacts of the first round simulated again, too; None where how they were made is not known."""
+    """The series with new simulated artifacts of the first round; None if these cannot be simulated."""
     if not series.earlier:
         return series
     first = series.simulator.in_first_round()
@@ -165,20 +162,20 @@ def unaware(
 ) -> ScoresByCondition:
     """Scores of the same attack on the same trials by an adversary that simulates and calibrates without the defense.
 
-    They are of the artifacts on the wire only, and nothing where the defense leaves such artifacts as they are. If `few`,
-    they are also left out where simulation is expensive.
+    Only artifacts as they are on the wire are evaluated. Empty if the defense does not alter such artifacts; if `few`, also
+    if simulation is expensive.
     """
     size, sizes = 1 if series.level == "image" else None, trials.sizes(series)
     if size not in sizes or not trials.evaluator.defense.alters(series.kind) or (few and series.expensive):
         return {}
-    wanted = sizes if trials.attack.task.hides_size else (size,)
-    adversaries = replace(trials, know_defense=False).adversaries(series, wanted)
+    trial_sizes = sizes if trials.attack.task.hides_size else (size,)
+    adversaries = replace(trials, know_defense=False).adversaries(series, trial_sizes)
     scores = averaged([evaluate_tasks(trials.attack, adversaries, (), rng)[0][size] for _ in range(repeats)])
     return {Condition(UNAWARE, n_images=size): scores}
 
 
 def _cut_to_rounds(adversary_trials: AdversaryTrials, count: int) -> AdversaryTrials:
-    """The trials of an adversary that has only the last `count` rounds of every view, and what it learns of these."""
+    """The same trials for an adversary that sees only the last `count` rounds of every view, with a cache of its own."""
     adversary = adversary_trials.adversary
     cache = adversary.cache.get(("last rounds", count), Cache[Any])
     return replace(adversary_trials, adversary=replace(adversary, last_rounds=count, cache=cache, view_read=ViewUse()))

@@ -1,4 +1,4 @@
-"""Answers to a task: an attack infers once for each adversary, whose answers are blended with its prior."""
+"""Answers to a task: the attack infers once per adversary, and each answer is blended with the adversary's prior."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,13 +25,13 @@ ScoredAnswer = tuple[str, Prediction, GroundTruth]  # role, prediction, and the 
 
 @dataclass(frozen=True, eq=False)
 class Inferred:
-    """What an attack infers for one adversary.
+    """An attack's predictions for one adversary.
 
     Attributes:
         adversary_trials: The adversary and its trials.
-        observations: Of all trials; one that serves several controls is read once.
-        predictions: Of these, with what the attack predicts without any artifact.
-        calibration: What the adversary calibrates with.
+        observations: The distinct observations of all trials.
+        predictions: A prediction for each observation, and the attack's predictions without any artifact.
+        calibration: The simulated artifacts that the adversary calibrates with.
         calibration_predictions: The predictions for these.
     """
 
@@ -46,28 +46,33 @@ class Inferred:
         cls,
         attack: Attack,
         adversary_trials: AdversaryTrials,
-        described: Sequence[int | None],
+        detailed_sizes: Sequence[int | None],
         rng: torch.Generator,
     ) -> "Inferred":
-        """Runs the attack once, on the observations of all trials and on those of the calibration."""
-        trials = adversary_trials.trials
-        scored = [scored for trial in trials for several in trial.by_role.values() for scored in several]
-        scored += [scored for trial in trials if trial.size in described for scored in trial.crossed.values()]
-        truths: dict[Observation, GroundTruth] = {}
-        for trial_observation in scored:
-            truths.setdefault(trial_observation.observation, trial_observation.truth)
-        sizes = {trial.size for trial in trials}
-        is_weighed = any(task.weighed for task in attack.tasks)
-        calibration = [trial for trial in adversary_trials.calibration if trial.size in sizes] if is_weighed else []
-        observations = [*truths, *(trial.scored.observation for trial in calibration)]
-        all_truths = [*truths.values(), *(trial.scored.truth for trial in calibration)]
-        adversary = adversary_trials.adversary
+        """Runs the attack once, on the observations of all trials and of the calibration."""
+        adversary, truth_of = adversary_trials.adversary, _truths(adversary_trials.trials, detailed_sizes)
+        calibration: list[CalibrationTrial] = []
+        if any(task.weighed for task in attack.tasks):
+            sizes = {trial.size for trial in adversary_trials.trials}
+            calibration = [trial for trial in adversary_trials.calibration if trial.size in sizes]
+        observations = [*truth_of, *(trial.scored.observation for trial in calibration)]
+        truths = [*truth_of.values(), *(trial.scored.truth for trial in calibration)]
         answer = attack.infer(adversary, observations, rng)
-        predictions = checked_predictions(attack.name(), answer, attack.task, adversary, all_truths)
-        values, count = list(predictions.values), len(truths)
+        predictions = checked_predictions(attack.name(), answer, attack.task, adversary, truths)
+        values, count = list(predictions.values), len(truth_of)
         return cls(
-            adversary_trials, list(truths), replace(predictions, values=values[:count]), calibration, values[count:]
+            adversary_trials, list(truth_of), replace(predictions, values=values[:count]), calibration, values[count:]
         )
+
+
+def _truths(trials: Sequence[Trial], detailed_sizes: Sequence[int | None]) -> dict[Observation, GroundTruth]:
+    """By distinct observation of these trials, its ground truth; crossed observations only at `detailed_sizes`."""
+    scored = [scored for trial in trials for observations in trial.by_role.values() for scored in observations]
+    scored += [scored for trial in trials if trial.size in detailed_sizes for scored in trial.crossed.values()]
+    truth_of: dict[Observation, GroundTruth] = {}
+    for scored_observation in scored:
+        truth_of.setdefault(scored_observation.observation, scored_observation.truth)
+    return truth_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,10 +81,10 @@ class TaskAnswers:
 
     Attributes:
         task: The task.
-        inferred: What the attack inferred for this adversary.
-        by_observation: The answer to each observation, not blended.
+        inferred: The attack's predictions for this adversary.
+        by_observation: The answer to each observation, before blending.
         baselines: By control, predictions without any artifact.
-        weights: Of artifacts in the blends; empty where answers are not blended.
+        weights: Weights of artifacts in the blends; empty if answers are not blended.
     """
 
     task: Task
@@ -90,7 +95,7 @@ class TaskAnswers:
 
     @classmethod
     def of(cls, task: Task, inferred: Inferred, rng: torch.Generator) -> "TaskAnswers":
-        """Answers the task from what was inferred, and calibrates the weights of artifacts."""
+        """Answers the task from the attack's predictions, and calibrates the weights of artifacts."""
         adversary, predictions = inferred.adversary_trials.adversary, inferred.predictions
         weights = artifact_weights(
             task,
@@ -100,17 +105,12 @@ class TaskAnswers:
             inferred.adversary_trials.shifted,
         )
         answers = [task.answer(prediction) for prediction in predictions.values]
-        of_attack = {role: list(map(task.answer, several)) for role, several in predictions.baselines.items()}
-        return cls(
-            task,
-            inferred,
-            dict(zip(inferred.observations, answers, strict=True)),
-            task.baselines(adversary, replace(predictions, values=answers), rng) | of_attack,
-            weights,
-        )
+        baselines = task.baselines(adversary, replace(predictions, values=answers), rng)
+        baselines |= {role: list(map(task.answer, values)) for role, values in predictions.baselines.items()}
+        return cls(task, inferred, dict(zip(inferred.observations, answers, strict=True)), baselines, weights)
 
     def weight(self, size: int | None) -> float | None:
-        """The weight of artifacts of this many images; None where answers are not blended."""
+        """The weight of artifacts of this many images; None if answers are not blended."""
         return weight_at(self.weights, size)
 
     def of_artifact(self, scored: ScoredObservation, trial: Trial, size: int | None) -> Prediction:
@@ -121,14 +121,15 @@ class TaskAnswers:
         """The answers to the trial's artifact and to its control artifacts."""
         return [
             (role, self.of_artifact(scored, trial, 1 if role == "autoencoder" else trial.size), scored.truth)
-            for role, several in trial.by_role.items()
-            for scored in several
+            for role, observations in trial.by_role.items()
+            for scored in observations
         ]
 
     def without_artifact(self, trial: Trial) -> list[ScoredAnswer]:
-        """Predictions without any artifact: the adversary's, those from a public mean that it knows, and given ones.
+        """Predictions without any artifact: baselines of the task and the attack, and given predictions of the trial.
 
-        Those that the attack itself makes are blended as its answers are.
+        Baselines by domain or class apply only to trials of that domain or class. The attack's baselines are blended, as its
+        answers are.
         """
         known_domain = self.inferred.adversary_trials.adversary.sources[trial.truth.domain]
         known_values = dict.fromkeys(KNOWN_DOMAIN_CONTROLS, known_domain)
@@ -142,11 +143,10 @@ class TaskAnswers:
             if role in self.inferred.predictions.baselines:
                 predictions = [self._blended(prediction, trial, trial.size) for prediction in predictions]
             answers += [(role, prediction, trial.truth) for prediction in predictions]
-        given = [(role, *answer) for role, several in trial.given.items() for answer in several]
-        return answers + given
+        return answers + [(role, *answer) for role, given in trial.given.items() for answer in given]
 
     def is_informative(self, trial: Trial, controls: Sequence[ScoredAnswer]) -> bool:
-        """Whether the answer to the trial's artifact says more than these controls and the adversary's prior."""
+        """Whether the answer to the trial's artifact differs from all of these controls and the adversary's prior."""
         answer = self.of_artifact(trial.by_role["attack"][0], trial, trial.size)
         prior = prior_of(self.task, self.inferred.adversary_trials.adversary, answer, trial.truth.domain)
         priors = [] if prior is None else [prior]
@@ -154,6 +154,7 @@ class TaskAnswers:
         return not self.task.uninformative(answer, priors)
 
     def _blended(self, prediction: Prediction, trial: Trial, size: int | None) -> Prediction:
+        """The prediction blended with the adversary's prior, at the weight of artifacts of `size` images."""
         if not self.weights:
             return prediction
         prior = prior_of(self.task, self.inferred.adversary_trials.adversary, prediction, trial.truth.domain)

@@ -1,6 +1,6 @@
 """Evaluates one attack by one adversary on one kind of artifact, and stores its score tables for a resumed run.
 
-They are stored in ``scores/CELL/ATTACK@ROLE-KIND.zip``, on the attack's own task and on each that its predictions imply.
+Scores on the attack's task and on each task that its predictions imply are stored in ``scores/CELL/ATTACK@ROLE-KIND.zip``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,16 +42,16 @@ from fdgpriv.verdicts.trial_scores import Condition, TrialScores
 
 
 def scores_file(out: Path, cell: str, spec: str, role: str, kind: str) -> Path:
-    """The file that stores the score tables of one evaluation, on all tasks that it answers."""
+    """The file that stores the score tables of one evaluation."""
     return out / "scores" / cell / f"{slug(spec)}@{role}-{kind}.zip"
 
 
 def attack_scores(
     attack: Attack, threat: ThreatModel, kind: str, task: Task | None = None, **scored: Any
 ) -> AttackScores:
-    """Scores of this attack by this adversary on this kind of artifact, on its own task or on one that this implies.
+    """Scores of an attack by an adversary on a kind of artifact: on the attack's task or on an implied one.
 
-    `scored` are the fields of `AttackScores` that belong neither to the attack nor to the task.
+    `scored` are the fields of `AttackScores` that depend on neither the attack nor the task.
     """
     task = task or attack.task
     return AttackScores(
@@ -83,13 +83,14 @@ class AttackEvaluation:
     Attributes:
         trials: The attack, its threat model and the evaluator.
         spec: The attack, as on the command line.
-        kind: Of the artifacts, one of those the attack can use.
-        few: Ablate only the layer on the wire and the last one, the first and the last variant, one round and all.
+        kind: The kind of artifact, which the attack reads.
+        few: Whether to evaluate only the ends of ablations: the shared and the last layer, the first and the last variant,
+            one round and all.
         out: The run's folder.
         cell: The name of the cell's folder.
-        run_key: What identifies the cell.
-        repeats: How often the attack is run, each time with its own randomness; scores are averaged.
-        asking: By secret, how many attacks ask for it of the same artifacts by the same adversary, this one included.
+        run_key: Identifies the cell in the score tables.
+        repeats: Number of runs of the attack with different random numbers; scores are averaged.
+        asking: By secret, the number of attacks that predict it from the same artifacts by the same adversary.
     """
 
     trials: AttackTrials
@@ -103,9 +104,9 @@ class AttackEvaluation:
     asking: Mapping[str, int] = field(default_factory=dict)
 
     def run(self) -> dict[str, AttackScores]:
-        """The scores on each task, by key: loaded where they are stored already, else computed and stored.
+        """By key, the scores on each task: loaded if they are stored, else computed and stored.
 
-        The first has the duration of all. A failed evaluation stores nothing.
+        The scores on the attack's own task have the duration. A failed evaluation stores nothing.
         """
         if self.file.is_file():
             return self._stored()
@@ -119,29 +120,30 @@ class AttackEvaluation:
         return scores
 
     def _stored(self) -> dict[str, AttackScores]:
+        """The stored scores, by key; DamagedFile if the file is damaged or has other evaluations."""
         try:
             scores = from_tables(ScoreTables.load_archive(self.file))
         except ValueError as error:
-            named = "" if str(self.file) in str(error) else f"{self.file}: "
-            raise DamagedFile(f"{named}{error}; remove {self.file}, and --resume computes it again") from None
+            prefix = "" if str(self.file) in str(error) else f"{self.file}: "
+            raise DamagedFile(f"{prefix}{error}; remove {self.file}, and --resume computes it again") from None
         keys = [self._key(task) for task in self.trials.attack.tasks]
         if list(scores) != keys:
-            wanted, came = (" and ".join(several) or "none" for several in (keys, scores))
             raise DamagedFile(
-                f"want the evaluations {wanted} in {self.file}, got {came}; remove it, and --resume computes it again"
+                f"want the evaluations {' and '.join(keys)} in {self.file}, got {' and '.join(scores) or 'none'}; "
+                "remove it, and --resume computes it again"
             )
         return scores
 
     def failed(self, line: str) -> dict[str, AttackScores]:
-        """The evaluation without scores where they cannot be computed."""
+        """The evaluation without scores, since computing them failed."""
         reason = {"not_applicable": f"failed: {line}", "failed": True}
-        several = attempt(lambda: {self._key(task): self._scores(task, **reason) for task in self.trials.attack.tasks})
-        if isinstance(several, Failed):
+        by_key = attempt(lambda: {self._key(task): self._scores(task, **reason) for task in self.trials.attack.tasks})
+        if isinstance(by_key, Failed):
             return {key: scores.model_copy(update=reason) for key, scores in self.pending(line).items()}
-        return several
+        return by_key
 
     def pending(self, reason: str) -> dict[str, AttackScores]:
-        """The evaluation while it has no scores: only the reason."""
+        """The evaluation without scores, for this reason."""
         attack, threat = self.trials.attack, self.trials.threat
         return {
             self._key(task): attack_scores(attack, threat, self.kind, task, not_applicable=reason)
@@ -154,6 +156,7 @@ class AttackEvaluation:
         return self._key(self.trials.attack.task)
 
     def _key(self, task: Task) -> str:
+        """The key of the scores on one of the attack's tasks."""
         implied = "" if task is self.trials.attack.task else f", {task.name()}"
         return f"{self.cell}/{self.spec}@{self.trials.threat.role} on {self.kind}{implied}"
 
@@ -177,7 +180,7 @@ class AttackEvaluation:
         return self.trials.evaluator.artifact_series.get(self.kind)
 
     def _scores(self, task: Task, **scored: Any) -> AttackScores:
-        """Scores on one task with these fields and the series' level."""
+        """Scores on one task, with the level, clients and domains of the series."""
         attack, series, population = self.trials.attack, self._series, self.trials.evaluator.population
         attacked = tuple(population.clients) if series is None else attacked_clients(population, series)
         on_wire = series is not None and (series.level == "image" or None in attack.sizes(series))
@@ -204,7 +207,7 @@ class AttackEvaluation:
             return {self._key(task): self._scores(task, not_applicable=reason) for task in tasks}, no_candidates
         rng = generator(trials.evaluator.seed, 8)
         by_size, predicted = self._by_size(adversaries, rng)
-        read = _read(adversaries)
+        view_counts = _view_counts(adversaries)
         conditions = self._by_condition(series, adversaries, by_size, rng)
         images = self._image_grid(predicted) if self.draws_images else ()
         adversary, truth = adversaries[0].adversary, adversaries[0].trials[0].truth
@@ -215,11 +218,11 @@ class AttackEvaluation:
                 continue
             evaluated[self._key(task)] = self._scores(
                 task,
-                conditions=_of_task(task, conditions),
+                conditions=_task_scores(task, conditions),
                 fingerprint=self._fingerprint(task, by_size, series),
                 chance=task.chance(adversary, truth),
                 figures=images if task is trials.attack.task else (),
-                **read,
+                **view_counts,
             )
         candidates = self._candidates(by_size, predicted, series)
         return self._with_planted_power(evaluated, series), candidates
@@ -230,12 +233,12 @@ class AttackEvaluation:
         """By number of images, the scores as configured, averaged over repeats, and the predictions of the first one."""
         attack, seed = self.trials.attack, self.trials.evaluator.seed
         by_size, predicted = evaluate_tasks(attack, adversaries, (1, None), rng)
-        more = [
+        repeats = [
             evaluate_tasks(attack, adversaries, (1, None), generator(seed, 8, repeat))[0]
             for repeat in range(1, self.repeats)
         ]
         return {
-            size: averaged([scores, *(repeat[size] for repeat in more)]) for size, scores in by_size.items()
+            size: averaged([scores, *(repeat[size] for repeat in repeats)]) for size, scores in by_size.items()
         }, predicted
 
     def _by_condition(
@@ -245,7 +248,7 @@ class AttackEvaluation:
         by_size: Mapping[int | None, ScoresByTask],
         rng: torch.Generator,
     ) -> dict[Condition, ScoresByTask]:
-        """The scores as configured, of ablations, of the positive control, of who is unaware of the defense, and by rounds."""
+        """By condition, the scores as configured, of ablations, the positive control, an unaware adversary, and by rounds."""
         trials = self.trials
         conditions = {Condition(n_images=size): by_task for size, by_task in by_size.items()}
         conditions |= by_layer(trials, series, by_size, self.few, rng) or by_variant(
@@ -256,7 +259,7 @@ class AttackEvaluation:
         return conditions | by_rounds(trials, series, self.few, rng)
 
     def refusal(self) -> str | None:
-        """Why the attack is not evaluated here, in one sentence."""
+        """Why the attack is not evaluated on these artifacts, in one sentence; None if it is."""
         evaluator, attack, threat, series = self.trials.evaluator, self.trials.attack, self.trials.threat, self._series
         if (not_evaluated := evaluator.method.disclosure().not_evaluated.get(self.kind)) is not None:
             return not_evaluated
@@ -273,14 +276,14 @@ class AttackEvaluation:
     def _fingerprint(
         self, task: Task, by_size: Mapping[int | None, ScoresByTask], series: ArtifactSeries[Simulator]
     ) -> str:
-        """SHA-256 of the predictions on the wire's artifacts; empty where these are not evaluated."""
+        """SHA-256 of the predictions on the shared artifacts; empty if these are not evaluated."""
         scores = by_size.get(1 if series.level == "image" else None, {}).get(task.name())
         return "" if scores is None else scores.fingerprint
 
     def _with_planted_power(
         self, evaluated: Mapping[str, AttackScores], series: ArtifactSeries[Simulator]
     ) -> dict[str, AttackScores]:
-        """The scores with, by scope, how often a planted leak is found, where a verdict depends on it."""
+        """The scores with the power for a planted leak, by scope, if the verdict depends on it."""
         trials, planted_scores = self.trials, Cache[list[ScoresByTask]]()
         seed, with_power = trials.evaluator.seed, {}
         for key, scores in evaluated.items():
@@ -315,8 +318,8 @@ class AttackEvaluation:
         return (path.as_posix(),)
 
 
-def _read(adversaries: Sequence[AdversaryTrials]) -> dict[str, int]:
-    """How many rounds, clients and auxiliary images these adversaries read."""
+def _view_counts(adversaries: Sequence[AdversaryTrials]) -> dict[str, int]:
+    """The numbers of rounds, clients and auxiliary images that these adversaries read."""
     views = [adversary_trials.adversary.view_read for adversary_trials in adversaries]
     return {
         "rounds_read": max(1, *(len(view.rounds) for view in views)),
@@ -325,11 +328,14 @@ def _read(adversaries: Sequence[AdversaryTrials]) -> dict[str, int]:
     }
 
 
-def _of_task(task: Task, conditions: Mapping[Condition, ScoresByTask]) -> dict[Condition, TrialScores]:
-    """The scores on one task by condition, where it has any."""
+def _task_scores(task: Task, conditions: Mapping[Condition, ScoresByTask]) -> dict[Condition, TrialScores]:
+    """By condition, the scores on one task."""
     return {condition: by_task[task.name()] for condition, by_task in conditions.items() if task.name() in by_task}
 
 
 def _one_image_each(truth: GroundTruth, predictions: Mapping[str, tuple[Prediction, GroundTruth]]) -> dict[str, Tensor]:
-    """One image (3, H, W) of each prediction: itself, or the image of a set that is matched to the first true image."""
-    return {name: p if p.ndim == 3 else first_match(p, truth.images) for name, (p, _) in predictions.items()}
+    """By role, one predicted image (3, H, W): of a set, the image that is matched to the first true image."""
+    return {
+        role: prediction if prediction.ndim == 3 else first_match(prediction, truth.images)
+        for role, (prediction, _) in predictions.items()
+    }

@@ -19,8 +19,8 @@ class AttackTrials:
     """An attack, its threat model, and the evaluator that lays out its trials.
 
     Attributes:
-        evaluator: Of the federation.
-        attack: Configured.
+        evaluator: The federation's evaluator.
+        attack: The configured attack.
         threat: The threat model.
         curve: Whether artifacts of several images are evaluated between those of one and those of the whole client.
         know_defense: Whether adversaries simulate and calibrate with the defense.
@@ -33,16 +33,16 @@ class AttackTrials:
     know_defense: bool = True
 
     def sizes(self, series: ArtifactSeries[Simulator]) -> tuple[int | None, ...]:
-        """The numbers of images of artifacts that are evaluated.
+        """The numbers of images of evaluated artifacts.
 
-        For a global artifact, one image and all: with few images it is much like a client's own. For a joint one, all.
+        For a global artifact, one image and all; for an artifact that needs all clients, all.
         """
-        return tuple(size for size in self._practised(series) if self.curve or size in (1, None))
+        return tuple(size for size in self._supported_sizes(series) if self.curve or size in (1, None))
 
     def adversaries(self, series: ArtifactSeries[Simulator], sizes: Sequence[int | None]) -> list[AdversaryTrials]:
-        """The adversaries, each with its trials of these sizes; they practise on all sizes that the attack supports."""
+        """The adversaries, each with its trials of these sizes; they simulate artifacts of all supported sizes."""
         adversaries = self.evaluator.adversaries(
-            series, self.threat, self._practised(series), self.attack.task, know_defense=self.know_defense
+            series, self.threat, self._supported_sizes(series), self.attack.task, know_defense=self.know_defense
         )
         with_trials = [
             replace(
@@ -52,7 +52,8 @@ class AttackTrials:
         ]
         return [adversary for adversary in with_trials if adversary.trials]
 
-    def _practised(self, series: ArtifactSeries[Simulator]) -> tuple[int | None, ...]:
+    def _supported_sizes(self, series: ArtifactSeries[Simulator]) -> tuple[int | None, ...]:
+        """The numbers of images that the attack and the evaluator support for this series."""
         sizes = self.attack.sizes(series)
         if series.is_global or series.needs_all_clients:
             sizes = tuple(size for size in sizes if size is None or (size == 1 and not series.needs_all_clients))

@@ -1,4 +1,4 @@
-"""What data each adversary holds: images to practise on, and images held back to calibrate the weight of artifacts."""
+"""Auxiliary data of each adversary: images to simulate with, and images held back to calibrate the weight of artifacts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,12 +30,12 @@ class AuxiliaryData:
     seed: int
     _parts: Cache[tuple[Domain, Domain]] = field(default_factory=Cache, init=False)
 
-    def practice(self, auxiliary: Auxiliary, holder: str, leaked: Mapping[str, Tensor]) -> tuple[Domain, ...]:
+    def simulation_images(self, auxiliary: Auxiliary, holder: str, leaked: Mapping[str, Tensor]) -> tuple[Domain, ...]:
         """The images by domain that an adversary trains and simulates with.
 
         Args:
-            auxiliary: What its threat model grants.
-            holder: Its own domain, where it has one.
+            auxiliary: The data that its threat model grants.
+            holder: The adversary's domain, if it has one.
             leaked: By client, indices of the images that leaked to it.
         """
         public = tuple(self._split(domain)[0] for domain in self._domains(auxiliary, holder))
@@ -52,6 +52,7 @@ class AuxiliaryData:
         return domain.take(torch.randperm(len(domain), generator=generator(self.seed, 31)))
 
     def _domains(self, auxiliary: Auxiliary, holder: str) -> Sequence[Domain]:
+        """All images that the threat model grants, by domain."""
         public = self.population.auxiliary
         if auxiliary is Auxiliary.NONE:
             return ()
@@ -60,27 +61,25 @@ class AuxiliaryData:
         return (public[holder],) if auxiliary is Auxiliary.OWN_DOMAIN else tuple(public.values())
 
     def _split(self, domain: Domain) -> tuple[Domain, Domain]:
-        """The images to practise on, more than there are classes, and those held back; the same tensors each time."""
-        return self._parts.get(id(domain), lambda: self._parted(domain))
-
-    def _parted(self, domain: Domain) -> tuple[Domain, Domain]:
+        """The images to simulate with, more than there are classes, and those held back; the same tensors each time."""
         back = min(int(HELD_BACK * len(domain)), len(domain) - len(self.population.dataset.classes) - 1)
         cut = len(domain) - max(0, back)
-        return domain.part(0, cut), domain.part(cut, len(domain))
+        return self._parts.get(id(domain), lambda: (domain.part(0, cut), domain.part(cut, len(domain))))
 
     def _with_leaked(self, public: Sequence[Domain], leaked: Mapping[str, Tensor]) -> tuple[Domain, ...]:
+        """The public images and the leaked ones, by domain."""
         domains = []
         for d, domain in enumerate(public):
             pixels, labels = [domain.pixels], [domain.labels]
             for name, index in leaked.items():
                 data = self.population.data(name)
-                of_domain = index[self.population.domain_of[name][index] == d]
-                pixels.append(data.pixels[of_domain])
-                labels.append(data.labels[of_domain])
+                in_domain = index[self.population.domain_of[name][index] == d]
+                pixels.append(data.pixels[in_domain])
+                labels.append(data.labels[in_domain])
             domains.append(Domain(domain.name, joined(pixels), torch.cat(labels)))
         return tuple(domains)
 
 
-def leaks(share: float, data: ClientData) -> int:
-    """Number of a client's images that this share is."""
+def leaked_count(share: float, data: ClientData) -> int:
+    """Number of a client's images that leak, at this share."""
     return int(share * len(data))

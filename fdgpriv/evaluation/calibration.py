@@ -1,7 +1,7 @@
-"""Simulated artifacts, with known ground truth, on which an adversary calibrates the weight that it gives to artifacts.
+"""Simulates artifacts with known ground truth, on which an adversary calibrates the weight of artifacts.
 
-Their images differ from its own as the clients' do: other images of the same domains, or, where it has one domain only,
-images of that domain in another look.
+Their images differ from the adversary's as the clients' do: they are other images of the same domains, or, if the adversary
+has one domain only, images of that domain in another look.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,9 +23,9 @@ from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.file_memory import in_file
 from fdgpriv.utils.seeds import generator
 
-_CLIENTS, _EXPENSIVE_CLIENTS = 12, 6  # simulated clients, over all domains; fewer where predicting is expensive, too
-_MEMBERS = 0.9  # share of the held-back images that one simulated client holds
-_FEW, _MANY = 1, 6  # artifacts of few images per simulated client: where simulation is expensive, and elsewhere
+_CLIENTS, _EXPENSIVE_CLIENTS = 12, 6  # simulated clients, over all domains; fewer if predicting is expensive, too
+_MEMBERS = 0.9  # largest share of the held-back images that one simulated client trains on
+_ARTIFACTS, _EXPENSIVE_ARTIFACTS = 6, 1  # artifacts of each number of images per simulated client
 
 SimulatedClients = tuple[Sequence[ClientData], Tensor]  # with the state of the generator that drew their images
 
@@ -43,18 +43,18 @@ class CalibrationLayout:
     """Lays out the artifacts that one adversary calibrates with.
 
     Attributes:
-        population: The ground truth, of which only sources and classes are used.
-        series: What is attacked.
-        maker: Simulates artifacts.
-        needs: Of the task.
-        typical: Public: the typical number of images of a client.
-        seed: Of all draws.
+        population: The ground truth; only its sources and classes are used.
+        series: The attacked artifacts.
+        cached_simulator: Simulates artifacts.
+        needs: The task's needs.
+        typical: The typical number of images of a client, which is public.
+        seed: Of all random numbers.
         clients: Cache of simulated clients, so that all attacks compute on the same image tensors.
     """
 
     population: Population
     series: ArtifactSeries[Simulator]
-    maker: CachedSimulator
+    cached_simulator: CachedSimulator
     needs: TrialNeeds
     typical: int
     seed: int
@@ -68,24 +68,26 @@ class CalibrationLayout:
         holder: str,
         shifted: bool,
     ) -> Calibration:
-        """Artifacts of simulated clients with images of each held-back domain; one of all of them where it is global.
+        """Artifacts of simulated clients with images of each held-back domain; for a global artifact, of all of them.
 
         Args:
             held_back: By domain, its index and its images.
             sizes: Numbers of images of the artifacts.
-            pool: (P, 3, H, W) the candidates of the evaluation, which the simulated clients' are appended to.
+            pool: (P, 3, H, W) candidate images of the evaluation; those of the simulated clients are appended.
             holder: A name for the adversary's data, unique among adversaries.
             shifted: Whether each client's images are changed to another look.
         """
         held_back = [(number, domain) for number, domain in held_back if len(domain)]
         if self.series.needs_all_clients or (self.series.is_global and self.series.expensive) or not held_back:
-            return Calibration()  # of models that are trained together none are simulated
+            return Calibration()  # models that are trained together are not simulated
         layout = self._layout(held_back, holder, shifted)
-        per_client = _FEW if self.series.expensive else _MANY
+        per_client = _EXPENSIVE_ARTIFACTS if self.series.expensive else _ARTIFACTS
         groups = layout.groups(sizes, dict.fromkeys([size for size in sizes if size is not None], per_client), {})
         joint_pool = in_file(torch.cat([pool, layout.pool.images]))
         trials = [
-            CalibrationTrial(group.client, group.size, _with_offset(layout.scored(group), len(pool), joint_pool))
+            CalibrationTrial(
+                group.client, group.size, _with_offset(layout.without_controls(group), len(pool), joint_pool)
+            )
             for group in groups
         ]
         return Calibration(trials, joint_pool)
@@ -99,15 +101,18 @@ class CalibrationLayout:
         domain_of_client = dict(zip(names, domain_of, strict=True))
         population = replace(
             self.population,
-            clients={name: replace(held, client=name) for name, held in zip(names, data, strict=True)},
-            domain_of={name: torch.full((len(held),), d) for name, d, held in zip(names, domain_of, data, strict=True)},
+            clients={name: replace(client_data, client=name) for name, client_data in zip(names, data, strict=True)},
+            domain_of={
+                name: torch.full((len(client_data),), d)
+                for name, d, client_data in zip(names, domain_of, data, strict=True)
+            },
             shadows={},
         )
         rng = torch.Generator().set_state(state)
-        return TrialLayout(population, self._series_of(domain_of_client), self.maker, rng, self.needs, 1)
+        return TrialLayout(population, self._series_of(domain_of_client), self.cached_simulator, rng, self.needs, 1)
 
     def _series_of(self, domain_of: Mapping[str, int]) -> ArtifactSeries[Simulator]:
-        """The same artifacts of simulated clients, by the index of each one's domain; none of them is recorded."""
+        """The series for simulated clients with these domains, without recorded artifacts."""
 
         def models(received: Mapping[str, ModelState]) -> dict[str, ModelState]:
             """By simulated client, the model that a client of its domain received."""
@@ -130,7 +135,7 @@ class CalibrationLayout:
         return [self._client(domain, shifted, rng) for domain in domains], rng.get_state()
 
     def _client(self, domain: Domain, shifted: bool, rng: torch.Generator) -> ClientData:
-        """A client of the typical size; where the domain has fewer images, some of them are held several times."""
+        """A client of the typical size; if the domain has too few images, the client has copies of them."""
         order = torch.randperm(len(domain), generator=rng)
         cut = max(1, min(self.typical, int(_MEMBERS * len(domain))))
         images = restyled(domain.images, rng) if shifted else domain.images
@@ -149,13 +154,13 @@ class CalibrationLayout:
 
 
 def model_of_domain(population: Population, received_model: Mapping[str, ModelState], domain: int) -> ModelState | None:
-    """The model that a client of this domain received; any client's where no client has this domain."""
+    """The model that a client of this domain received; any client's if no client has this domain."""
     peers = [name for name in received_model if population.main_domain(name) == domain]
     return received_model[(peers or list(received_model))[0]] if received_model else None
 
 
 def _with_offset(scored: ScoredObservation, offset: int, pool: Tensor) -> ScoredObservation:
-    """The same with indices into the joint pool."""
+    """The observation with its candidates moved by `offset` in the joint pool."""
     observation = replace(
         scored.observation,
         candidates=scored.observation.candidates + offset,

@@ -1,4 +1,4 @@
-"""What a membership attack says of each candidate image, as a table: for ROC curves and the images at most risk."""
+"""Table of a membership attack's score of each candidate image, for ROC curves and the images at most risk."""
 
 from collections.abc import Sequence
 
@@ -20,10 +20,10 @@ def candidate_table(
 
     Args:
         evaluation: The name of the evaluation.
-        task: What was predicted.
+        task: The predicted task.
         clients: The client of each trial.
         trials: One prediction of each role for each trial.
-        pool: The images that candidates are indices into.
+        pool: The pool of candidate images.
     """
     rows = [
         (evaluation, role, client, pool.image_name(candidate.image), bool(candidate.is_member), float(candidate.score))

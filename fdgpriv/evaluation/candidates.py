@@ -1,4 +1,4 @@
-"""The pool of candidate images: all that the clients hold, and the line-ups and membership candidates drawn from it."""
+"""The pool of candidate images: all images of the clients, and the line-ups and membership candidates drawn from it."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,16 +8,16 @@ from torch import Tensor
 
 from fdgpriv.federation.partition import Population
 
-LINE_UPS = 12  # at most so many of an artifact's images are placed among others, each in a line-up of its own
+MAX_LINE_UPS = 12  # line-ups per artifact
 CANDIDATES = 100  # images in a line-up
-MOST_MEMBERS = 24  # at most so many of an artifact's images are among the membership candidates
-NON_MEMBERS = 24  # at most so many of a kind for an artifact of few images, whose number limits the precision anyway
-MOST_OTHERS = 1000  # at most so many images of other clients for the artifact of a whole client
+MAX_MEMBERS = 24  # images of the artifact among the membership candidates
+MAX_NON_MEMBERS = 24  # of each kind, for an artifact of few images: their number limits the precision anyway
+MAX_OTHER_IMAGES = 1000  # images of other clients, for the artifact of a whole client
 
 
 @dataclass(frozen=True, eq=False)
 class CandidatePool:
-    """The images of some clients, what they train on and what they held out, in random order.
+    """The training and held-out images of these clients, in random order.
 
     Attributes:
         population: The ground truth.
@@ -42,14 +42,14 @@ class CandidatePool:
     ) -> tuple[Tensor, Tensor]:
         """Membership candidates (N,), in the pool's order, and which are members.
 
-        They are the client's images at `index`, and of its domain the images that any client held out and those that
-        other clients trained on; where the artifact is `of_all` clients' images, only the former.
+        Members are the client's images at `index`. Non-members are images of its domain that any client held out and, unless
+        the artifact is `of_all` clients' images, those that other clients trained on.
 
         Args:
-            client: Whose artifact it is.
-            index: Of its images.
-            number: Of an artifact of few images, its number among the client's: then at most 24 held-out images and 24
-                of other clients, evenly spread over the clients; None for the artifact of a whole client.
+            client: The artifact's client.
+            index: The artifact's images, as indices into the client's.
+            number: For an artifact of few images, its number among the client's artifacts: at most `MAX_NON_MEMBERS` images
+                of each kind are chosen, evenly spread. None for the artifact of a whole client.
             of_all: Whether the artifact is of all clients' images.
         """
         kinds = [self.held_out(self.domain[client])]
@@ -60,13 +60,13 @@ class CandidatePool:
         return self._with_members(client, index, torch.cat(kinds))
 
     def own_membership_candidates(self, client: str, index: Tensor) -> tuple[Tensor, Tensor]:
-        """The same with only the images that the client itself held out, where clients may hold the same images."""
+        """As `membership_candidates`, with only the client's own held-out images, since clients may share images."""
         return self._with_members(client, index, self._held_out_by(client))
 
     def held_out_candidates(self, client: str) -> tuple[Tensor, Tensor]:
-        """As `membership_candidates` of a whole client, where the members are the images that the client holds out.
+        """As `membership_candidates` of a whole client, with the client's held-out images as members.
 
-        The others are images that other clients of its domain held out or trained on.
+        Non-members are images that other clients of its domain held out or trained on.
         """
         inside, held_out = self._held_out_by(client), self.held_out(self.domain[client])
         outside = [held_out[~torch.isin(held_out, inside)], self._trained_by_others(client)]
@@ -79,14 +79,14 @@ class CandidatePool:
         return torch.cat([self._held_out_by(name) for name in names])
 
     def _trained_by_others(self, client: str) -> Tensor:
-        """(N,): the images of other clients of the client's domain; where they are many, the first ones of each."""
+        """(N,): training images of other clients of its domain; equally many of each if there are too many."""
         others = self._others_of_domain(client)
         sizes = [len(self.population.data(name)) for name in others]
-        each = max(sizes, default=0) if sum(sizes) <= MOST_OTHERS else max(1, MOST_OTHERS // len(others))
-        of_each = [
-            self._trained_by(name, torch.arange(min(each, size))) for name, size in zip(others, sizes, strict=True)
+        limit = max(sizes, default=0) if sum(sizes) <= MAX_OTHER_IMAGES else max(1, MAX_OTHER_IMAGES // len(others))
+        by_client = [
+            self._trained_by(name, torch.arange(min(limit, size))) for name, size in zip(others, sizes, strict=True)
         ]
-        return torch.cat([torch.zeros(0, dtype=torch.int64), *of_each])
+        return torch.cat([torch.zeros(0, dtype=torch.int64), *by_client])
 
     def trained_by(self, index: Tensor) -> Tensor:
         """(N,): the number of the client that trained on each image of the pool at `index` (N,); -1 for held-out images."""
@@ -97,35 +97,35 @@ class CandidatePool:
         return self._image_names[index]
 
     def non_members(self, domain: int, near: bool, times: int, rng: torch.Generator) -> list[Tensor]:
-        """Held-out images of this domain, or of others where not `near`, in random order; `times` such sets."""
+        """`times` sets of held-out images in random order: of this domain if `near`, else of other domains."""
         domains = {d for d in self.domain.values() if (d == domain) is near}
         by_domain = [self.held_out(d) for d in domains]
         sets = [by_domain[i % len(by_domain)] for i in range(times if by_domain else 0)]
         return [images[torch.randperm(len(images), generator=rng)] for images in sets if len(images) > 1]
 
     def line_ups(self, client: str, index: Tensor, rng: torch.Generator, of_all: bool = False) -> tuple[Tensor, Tensor]:
-        """Places each of the client's first images at `index` among images of other clients of its domain; where the
-        artifact is `of_all` clients' images, among those that clients of its domain held out.
+        """Places each of the first images at `index` among other images, one line-up for each.
 
-        Where no other client has the domain, among the client's images that are not at `index`, which the artifact alone
-        tells from the true one; among any client's where it has no others.
+        The others are training images of other clients of the domain; if there are none, the client's images that are not at
+        `index`; if there are none of these either, images of clients of other domains. For an artifact that is `of_all`
+        clients' images, they are images that clients of the domain held out.
 
         Returns: (T, N) line-ups, and the position (T,) of the client's image in each.
         """
-        others = self.held_out(self.domain[client]) if of_all else self._near(client, index)
+        others = self.held_out(self.domain[client]) if of_all else self._other_images(client, index)
         count = min(CANDIDATES, len(others) + 1)
         rows, positions = [], []
-        for image in index[:LINE_UPS]:
+        for image in index[:MAX_LINE_UPS]:
             row = others[torch.randperm(len(others), generator=rng)[:count]]
             position = int(torch.randint(count, (), generator=rng))
             true_image = self._trained_by(client, image[None])
-            rest = position + int(len(row) == count)  # the image replaces another one where these are enough
+            rest = position + int(len(row) == count)  # replaces one of the others if there are `count`
             rows.append(torch.cat([row[:position], true_image, row[rest:]]))
             positions.append(position)
         return torch.stack(rows), torch.tensor(positions)
 
-    def _near(self, client: str, index: Tensor) -> Tensor:
-        """(N,): the images of other clients of its domain, else its own that are not at `index`, else those of any."""
+    def _other_images(self, client: str, index: Tensor) -> Tensor:
+        """(N,): the other images of `line_ups`."""
         peers, indices = self._others_of_domain(client), torch.arange(len(self.population.data(client)))
         rest = indices[~torch.isin(indices, index)]
         if not peers and len(rest):
@@ -143,16 +143,17 @@ class CandidatePool:
         return torch.stack(rows), torch.randint(len(rows[0]), (count,), generator=rng)
 
     def _with_members(self, client: str, index: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
-        inside = self._trained_by(client, index[:MOST_MEMBERS])
+        """The client's first images at `index` and the images `outside`, sorted, and which are the former."""
+        inside = self._trained_by(client, index[:MAX_MEMBERS])
         candidates, order = torch.cat([inside, outside]).sort(stable=True)
         return candidates, order < len(inside)
 
     def _trained_by(self, client: str, index: Tensor) -> Tensor:
-        """Where in the pool the client's training images at `index` are."""
+        """Indices into the pool of the client's training images at `index`."""
         return self._in_pool[index + self._starts[client][0]]
 
     def _held_out_by(self, client: str) -> Tensor:
-        """Where in the pool the images are that the client held out."""
+        """Indices into the pool of the images that the client held out."""
         return self._in_pool[torch.arange(len(self.population.data(client).held_out_labels)) + self._starts[client][1]]
 
     @cached_property
@@ -176,21 +177,21 @@ class CandidatePool:
 
     @cached_property
     def _in_pool(self) -> Tensor:
-        """(P,): the place in the pool of each training image, then of each held-out image, of all clients."""
+        """(P,): indices into the pool of all training images, followed by all held-out images."""
         return self.population.pool_order(self.names).argsort()
 
     @cached_property
     def _starts(self) -> dict[str, tuple[int, int]]:
-        """By client, where its images begin among all training and then all held-out images, and where those it held out do."""
+        """By client, the index of its first training image and of its first held-out image, in the order of `_in_pool`."""
         sizes = [len(self.population.data(name)) for name in self.names]
-        out = [len(self.population.data(name).held_out_labels) for name in self.names]
-        starts = torch.tensor([0, *sizes, *out]).cumsum(0).tolist()
+        held_out_sizes = [len(self.population.data(name).held_out_labels) for name in self.names]
+        starts = torch.tensor([0, *sizes, *held_out_sizes]).cumsum(0).tolist()
         return {name: (starts[i], starts[len(sizes) + i]) for i, name in enumerate(self.names)}
 
 
 def _evenly_spread(images: Tensor, first: int) -> Tensor:
-    """At most `NON_MEMBERS` of the images (N,), evenly spread from the one at `first` on."""
-    count = min(NON_MEMBERS, len(images))
+    """At most `MAX_NON_MEMBERS` of the images (N,), evenly spread, starting at `first`."""
+    count = min(MAX_NON_MEMBERS, len(images))
     if count == len(images):
         return images
     return images[(first + torch.arange(count) * len(images) // count) % len(images)]

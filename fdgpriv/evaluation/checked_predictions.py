@@ -1,4 +1,4 @@
-"""Checks an attack's answer: one finite tensor, of a form that the task defines, for each observation."""
+"""Checks that an attack's answer has one finite tensor, of a shape that the task defines, for each observation."""
 
 from collections.abc import Sequence
 
@@ -13,17 +13,17 @@ from fdgpriv.tasks.task import Form, Predictions, Task
 def checked_predictions(
     attack: str, answer: object, task: Task, adversary: Adversary, truths: Sequence[GroundTruth]
 ) -> Predictions:
-    """What `infer` of the attack of this name returned, as predictions.
+    """The answer as predictions of the task.
 
     Args:
-        attack: Its name, for the error.
-        answer: What it returned.
-        task: Defines the form of a prediction.
-        adversary: Whose prediction it is.
-        truths: Of the observations, in their order.
+        attack: The attack's name, for errors.
+        answer: The return value of its `infer`.
+        task: Defines the shapes of a prediction.
+        adversary: The adversary that predicts.
+        truths: The truths of the observations, in order.
 
     Raises:
-        ValueError: These are no predictions of the task; the line says what was wanted and what came.
+        ValueError: The answer has another type, length or shape, or values that are not finite.
     """
     if not isinstance(answer, Predictions | Sequence | Tensor) or (isinstance(answer, Tensor) and answer.ndim == 0):
         raise ValueError(f"{attack}.infer: want a prediction for each observation, got {_described(answer)}")
@@ -43,7 +43,7 @@ def checked_predictions(
 
 
 def _fault(prediction: object, forms: Sequence[Form]) -> str | None:
-    """What is wrong with one prediction; None if nothing is."""
+    """The error in one prediction; None if it is valid."""
     if not isinstance(prediction, Tensor):
         return f"want a prediction to be a tensor, got {_described(prediction)}"
     if prediction.is_complex() or prediction.layout is not torch.strided:

@@ -1,4 +1,4 @@
-"""Evaluator of one trained federation: gives each adversary of a threat model its trials and its auxiliary data."""
+"""Evaluates one trained federation: gives each adversary of a threat model its trials and its auxiliary data."""
 
 from collections.abc import Mapping, Sequence
 from copy import copy
@@ -13,7 +13,7 @@ from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.data.dataset import Domain
 from fdgpriv.defense import Defense
-from fdgpriv.evaluation.auxiliary import AuxiliaryData, leaks
+from fdgpriv.evaluation.auxiliary import AuxiliaryData, leaked_count
 from fdgpriv.evaluation.calibration import CalibrationLayout, SimulatedClients, model_of_domain
 from fdgpriv.evaluation.finite_outputs import finite_layers, overflow_reason
 from fdgpriv.evaluation.trial import AdversaryTrials, Trial, TrialNeeds
@@ -37,10 +37,10 @@ from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
 from fdgpriv.view import RecordedRound
 
-LEAKED_SHARE = 0.5  # of each client's images, where the threat model has leaked pairs
+LEAKED_SHARE = 0.5  # share of each client's images that leak, if the threat model has leaked pairs
 PUBLIC_ARTIFACTS = 20  # per domain, to estimate the distribution of public artifacts
-PUBLIC_EXPENSIVE = 3  # the same where simulation is expensive
-CHECKED_IMAGES = 8  # per domain, on which models and features must be finite
+PUBLIC_EXPENSIVE = 3  # the same, if simulation is expensive
+CHECKED_IMAGES = 8  # images per domain on which models and features must be finite
 CACHED_TRIAL_SETS = 4  # number of trial layouts that are cached
 
 
@@ -49,14 +49,17 @@ class Evaluator:
     """Lays out trials on the artifacts of one run.
 
     Attributes:
-        population: The ground truth: every client's, shadow client's and public data.
+        population: The ground truth: the data of clients and shadow clients, and public data.
         method, federation, defense: As trained.
-        transcript: As recorded.
-        seed: Of all draws here.
-        per_client: By number of images of an artifact, how many such artifacts of each client.
+        transcript: The recorded transfers.
+        seed: Of the evaluator's random numbers.
+        per_client: By number of images of an artifact, the number of such artifacts of each client.
         alternatives: Number of artifacts of each control.
-        crossed: Whether every client's artifact is also read as every other client's, for the self test.
-        metric_networks: What compares reconstructions with the truth: from styles of a frozen encoder, and from all else.
+        crossed: Whether each client's artifact is also evaluated with every other client's truth, for the self test.
+        metric_networks: Networks that compare reconstructions with the truth: those from styles of a frozen encoder, and all
+            others.
+        recorded_styles: The styles in the transcript; None if there are none with their model.
+        artifact_series: By name, the series of artifacts that can be evaluated.
     """
 
     population: Population
@@ -73,14 +76,12 @@ class Evaluator:
     artifact_series: Mapping[str, ArtifactSeries[Simulator]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self._maker = CachedSimulator(self.seed)
+        self._cached_simulator = CachedSimulator(self.seed)
         self._data = AuxiliaryData(self.population, self.seed)
-        self._calibrating = Cache[SimulatedClients]()
-        self._learned = Cache[Cache[Any]]()
-        self._common = Cache[Any]()
-        self._trial_sets = Cache[TrialSet](
-            max_entries=CACHED_TRIAL_SETS
-        )  # one attack's adversaries come one after the other
+        self._calibration_clients = Cache[SimulatedClients]()
+        self._adversary_caches = Cache[Cache[Any]]()
+        self._common_cache = Cache[Any]()
+        self._trial_sets = Cache[TrialSet](max_entries=CACHED_TRIAL_SETS)
         self._undefended = Cache[Evaluator]()
         self._overflow_reasons = Cache[str | None]()
         self._layers = Cache[tuple[str, ...]]()
@@ -88,36 +89,34 @@ class Evaluator:
         self.artifact_series = self._recorded_series()
 
     def _recorded_series(self) -> Mapping[str, ArtifactSeries[Simulator]]:
+        """The series of the transcript, with simulators of the evaluator's method and defense."""
         run = (self.transcript, self.method, self.federation, self.defense, self.population, self.recorded_styles)
         return recorded_series(RecordedRun(*run))
 
     @property
     def shares_styles(self) -> bool:
-        """Whether any client's style statistics were recorded together with the model they were computed under."""
+        """Whether style statistics were recorded together with the model that they were computed with."""
         return self.recorded_styles is not None
 
     @property
     def undefended(self) -> "Evaluator":
-        """The evaluator of the same run whose simulators apply no defense; itself where the run has none."""
+        """An evaluator of the same run whose simulators apply no defense; itself if the run has no defense."""
         return self._undefended.get("", self._without_defense)
 
     def _without_defense(self) -> "Evaluator":
         no_defense = Defense.named("none")()
         if self.defense == no_defense:
             return self
-        bare = copy(self)  # with the same styles, auxiliary images and caches of what adversaries learn by simulator
-        bare.defense, bare._maker, bare._trial_sets = (
-            no_defense,
-            CachedSimulator(self.seed),
-            Cache(max_entries=CACHED_TRIAL_SETS),
-        )
-        bare.method = self.method.undefended()
-        bare.artifact_series = bare._recorded_series()
-        return bare
+        undefended = copy(self)  # with the same styles, auxiliary images and caches of adversaries
+        undefended.defense, undefended.method = no_defense, self.method.undefended()
+        undefended._cached_simulator = CachedSimulator(self.seed)
+        undefended._trial_sets = Cache(max_entries=CACHED_TRIAL_SETS)
+        undefended.artifact_series = undefended._recorded_series()
+        return undefended
 
     @property
     def template(self) -> StyleStatistics:
-        """One style as it is on the wire."""
+        """A shared style, of the recorded form."""
         simulator = self.series(StyleStatistics.kind).simulator
         assert isinstance(simulator, StyleSimulator)
         return simulator.template
@@ -133,7 +132,7 @@ class Evaluator:
         return self.artifact_series[name]
 
     def overflow_reason(self, series: ArtifactSeries[Simulator]) -> str | None:
-        """Why no attack can evaluate the models of these artifacts, in one sentence; None where attacks can."""
+        """Why no attack can evaluate the models of these artifacts, in one sentence; None if attacks can."""
         images = torch.cat([domain.images for domain in self._checked_images()])
         return self._overflow_reasons.get(series, lambda: overflow_reason(series, images))
 
@@ -145,7 +144,7 @@ class Evaluator:
         return [domain.part(0, CHECKED_IMAGES) for domain in self.population.auxiliary.values()]
 
     def networks_comparing(self, series: ArtifactSeries[Simulator]) -> MetricNetworks:
-        """What compares reconstructions from these artifacts: no network that an attack on them optimises against."""
+        """The networks that compare reconstructions from these artifacts: none that an attack on them optimises against."""
         styles = (StyleStatistics.kind, InterpolationStyle.kind)
         frozen = series.kind in styles and self.method.disclosure().styles.frozen_encoder
         return self.metric_networks[0 if frozen else 1]
@@ -163,18 +162,21 @@ class Evaluator:
         """The adversaries of this threat model, one for each distinct auxiliary data, each with its trials.
 
         Args:
-            series: What they are evaluated on.
-            threat: Who is evaluated.
-            sizes: Numbers of images behind the artifacts; None for the whole client.
-            task: The secret, which determines what trials must contain; None for artifacts and controls only.
-            leaked_share: Of each client's images, to an adversary to whom any leaked.
-            know_defense: Whether they simulate and calibrate with the defense; the trials are the same without.
+            series: The attacked artifacts.
+            threat: The adversaries' threat model.
+            sizes: Numbers of images of the artifacts; None for the whole client.
+            task: Determines what trials must contain; None for artifacts and controls only.
+            leaked_share: Share of each client's images that leaked, if the threat model has leaked pairs.
+            know_defense: Whether adversaries simulate and calibrate with the defense; the trials are the same without.
         """
         simulating = self if know_defense else self.undefended
         simulated = series if know_defense else simulating.series(series.called)
-        share = leaked_share if threat.auxiliary is Auxiliary.LEAKED else None
-        needs = TrialNeeds.of(task)
-        key = (series, tuple(sizes), needs, share)
+        key = (
+            series,
+            tuple(sizes),
+            TrialNeeds.of(task),
+            leaked_share if threat.auxiliary is Auxiliary.LEAKED else None,
+        )
         trial_set = self._trial_sets.get(key, lambda: self._lay_out(*key))
         by_holder: dict[str, list[Trial]] = {}
         for trial in trial_set.trials:
@@ -182,36 +184,50 @@ class Evaluator:
                 by_holder.setdefault(holder, []).append(trial)
         weighed = task is None or task.weighed
         return [
-            simulating._prepared(trial_set, simulated, threat, sizes, needs, holder, trials, weighed)
+            simulating._adversary_trials(trial_set, simulated, threat, holder, trials, weighed)
             for holder, trials in sorted(by_holder.items())
         ]
 
-    def _prepared(
+    def _adversary_trials(
         self,
         trial_set: TrialSet,
         series: ArtifactSeries[Simulator],
         threat: ThreatModel,
-        sizes: Sequence[int | None],
-        needs: TrialNeeds,
         holder: str,
         trials: Sequence[Trial],
         weighed: bool,
     ) -> AdversaryTrials:
-        """One adversary that simulates as `series` does, its trials, and what it calibrates with if they are `weighed`."""
+        """One adversary, its trials, and its calibration if predictions are `weighed`.
+
+        Args:
+            trial_set: The trials of all adversaries.
+            series: The series with the simulator that the adversary uses.
+            threat: Its threat model.
+            holder: The name of the adversary, as of `_holder`.
+            trials: The trials of this adversary.
+            weighed: Whether predictions are blended with the adversary's prior.
+        """
         pool = trial_set.layout.pool.images
-        choices = (needs, self._typical(series), self.seed, self._calibrating)
-        layout = CalibrationLayout(self.population, series, self._maker, *choices)
+        layout = CalibrationLayout(
+            population=self.population,
+            series=series,
+            cached_simulator=self._cached_simulator,
+            needs=trial_set.layout.needs,
+            typical=self._typical(series),
+            seed=self.seed,
+            clients=self._calibration_clients,
+        )
         held_back = self._data.held_back(threat.auxiliary, holder) if weighed else ()
         numbers = {domain: d for d, domain in enumerate(self.population.sources)}
         calibration = layout.calibration(
             [(numbers.get(domain.name, 0), domain) for domain in held_back],
-            sizes,
+            trial_set.sizes,
             pool,
             f"{threat.auxiliary.name} {holder}",
             shifted=len(held_back) == 1,
         )
         candidates = pool if calibration.pool is None else calibration.pool
-        adversary = self._adversary(trial_set, series, threat, sizes, needs, holder, candidates)
+        adversary = self._adversary(trial_set, series, threat, holder, candidates)
         return AdversaryTrials(adversary, trials, calibration.trials, len(held_back) == 1)
 
     def _lay_out(
@@ -219,37 +235,43 @@ class Evaluator:
         series: ArtifactSeries[Simulator],
         sizes: Sequence[int | None],
         needs: TrialNeeds,
-        share: float | None,
+        leaked_share: float | None,
     ) -> TrialSet:
         """The trials on one artifact series, the same for all adversaries."""
         rng = generator(self.seed, 5)
-        choices = (self.alternatives, self.crossed, self.networks_comparing(series))
-        layout = TrialLayout(self.population, series, self._maker, rng, needs, *choices)
-        leaked = {} if share is None else self._leak(layout.names, share, rng)
+        layout = TrialLayout(
+            population=self.population,
+            series=series,
+            cached_simulator=self._cached_simulator,
+            rng=rng,
+            needs=needs,
+            alternatives=self.alternatives,
+            crossing=self.crossed,
+            metric_networks=self.networks_comparing(series),
+        )
+        leaked = {} if leaked_share is None else self._leaked_images(layout.names, leaked_share, rng)
         times = MANY_SINGLES if needs.many_singles and not series.expensive else 1
         per_client = {size: count * (times if size == 1 else 1) for size, count in self.per_client.items()}
         groups = layout.groups(sizes, per_client, leaked)
-        # no random artifacts around a global model, which would contain the secret; training a federation for a random
-        # joint artifact would cost too much
-        without = (None,) if series.is_global or series.needs_all_clients else ()
-        random_sizes = [size for size in sizes if size not in without]
-        rows_of = Cache[Tensor]()
+        # no random artifacts around a global model, which would contain the secret, nor of all clients together, which
+        # would cost the training of a federation
+        has_random_clients = not (series.is_global or series.needs_all_clients)
+        random_sizes = [size for size in sizes if size is not None or has_random_clients]
+        cached_rows = Cache[Tensor]()
 
         def rows(earlier: EarlierRound | None, size: int | None) -> Tensor:
-            return rows_of.get((earlier, size), lambda: self._public(series, size, earlier))
+            return cached_rows.get((earlier, size), lambda: self._public_rows(series, size, earlier))
 
         def public(earlier: EarlierRound | None, size: int | None) -> Tensor:
-            return (
-                torch.cat([rows(earlier, other) for other in random_sizes])
-                if needs.hidden_size
-                else rows(earlier, size)
-            )
+            if needs.hidden_size:
+                return torch.cat([rows(earlier, other) for other in random_sizes])
+            return rows(earlier, size)
 
         last = {size: public(None, size) for size in (sizes if needs.hidden_size else random_sizes)}
-        return TrialSet(layout, share, leaked, layout.trials(groups, last, public))
+        return TrialSet(layout, sizes, leaked_share, leaked, layout.trials(groups, last, public))
 
     def _holder(self, series: ArtifactSeries[Simulator], threat: ThreatModel, client: str) -> str | None:
-        """Which adversary observes this client's artifact: the receiving client's domain, or "" for a single adversary."""
+        """The adversary that observes this client's artifact: the receiving client's domain, or "" for a single adversary."""
         if threat.auxiliary is not Auxiliary.OWN_DOMAIN:
             return ""
         receiver = series.receiver.get(client)
@@ -257,17 +279,18 @@ class Evaluator:
             return None
         return self.population.sources[self.population.main_domain(receiver)]
 
-    def _leak(self, names: Sequence[str], share: float, rng: torch.Generator) -> dict[str, Tensor]:
+    def _leaked_images(self, names: Sequence[str], share: float, rng: torch.Generator) -> dict[str, Tensor]:
+        """By client, random indices (n,) of this share of its images."""
         leaked = {}
         for name in names:
             data = self.population.data(name)
-            leaked[name] = torch.randperm(len(data), generator=rng)[: leaks(share, data)]
+            leaked[name] = torch.randperm(len(data), generator=rng)[: leaked_count(share, data)]
         return leaked
 
-    def _public(self, series: ArtifactSeries[Simulator], size: int | None, earlier: EarlierRound | None) -> Tensor:
-        """Rows (M, F) of artifacts of this size, simulated from each source domain's public images; always the same ones.
+    def _public_rows(self, series: ArtifactSeries[Simulator], size: int | None, earlier: EarlierRound | None) -> Tensor:
+        """Rows (M, F) of artifacts of this size, simulated from each source domain's public images with a fixed seed.
 
-        They are of an earlier round, or of the observed one for None.
+        They are simulated in the round `earlier`; in the observed round for None.
         """
         received, simulator = series.received_model, series.simulator
         if earlier is not None:
@@ -280,9 +303,9 @@ class Evaluator:
                 sample = ClientSample(images, torch.randperm(len(domain), generator=rng)[:count])
                 name = f"public {domain.name}"
                 if earlier is None:
-                    artifact = self._maker.simulate(series, name, sample, rng)
+                    artifact = self._cached_simulator.simulate(series, name, sample, rng)
                 else:
-                    artifact = self._maker.simulate_earlier(series, earlier, name, sample)
+                    artifact = self._cached_simulator.simulate_earlier(series, earlier, name, sample)
                 rows.append(simulator.to_vector(artifact, images.received_model))
         return torch.stack(rows)
 
@@ -293,6 +316,7 @@ class Evaluator:
         return self._typical(series)
 
     def _typical(self, series: ArtifactSeries[Simulator]) -> int:
+        """The median number of images of a client of the series."""
         sizes = sorted(len(self.population.data(name)) for name in series.clients)
         return sizes[len(sizes) // 2]
 
@@ -301,40 +325,40 @@ class Evaluator:
         trial_set: TrialSet,
         series: ArtifactSeries[Simulator],
         threat: ThreatModel,
-        sizes: Sequence[int | None],
-        needs: TrialNeeds,
         holder: str,
         pool: Tensor,
     ) -> Adversary:
+        """One adversary; arguments as of `_adversary_trials`, with the pool of all candidates."""
         layout, shared, latest = trial_set.layout, trial_set.layout.series, trial_set.linkable
+        reads_received = threat.auxiliary is Auxiliary.OWN_DOMAIN and not series.reaches_all
         order = torch.randperm(len(latest), generator=generator(self.seed, 46)).tolist()
         return Adversary(
             threat=threat,
             classes=self.federation.classes,
             sources=self.population.sources,
-            sizes=tuple(self._n_images(series) if size is None else size for size in sizes),
+            sizes=tuple(self._n_images(series) if size is None else size for size in trial_set.sizes),
             image_size=self.federation.image_size,
-            _auxiliary=self._data.practice(threat.auxiliary, holder, trial_set.leaked),
+            _auxiliary=self._data.simulation_images(threat.auxiliary, holder, trial_set.leaked),
             _simulator=series.simulator,
             _candidates=pool,
             _earlier=tuple(
                 series.simulator.anonymised(shared.earlier[name], shared.earlier[name].level) for name in layout.earlier
             ),
             _latest=tuple(latest[i] for i in order),
-            _rounds=_recorded_rounds(layout, series, needs.hidden_names),
+            _rounds=_recorded_rounds(layout, series, layout.needs.hidden_names),
             _earlier_rounds=_earlier_rounds(layout, series),
-            _received_by=_received_by(layout)
-            if threat.auxiliary is Auxiliary.OWN_DOMAIN and not series.reaches_all
-            else {},
+            _received_by=_received_by(layout) if reads_received else {},
             _broadcast=series.is_global or series.reaches_all,
             typical=self._typical(series),
             expensive=series.expensive,
             seed=self.seed,
             held_back=self._data.held_back(threat.auxiliary, holder),
-            cache=self._learned.get((series.simulator, threat.auxiliary, holder, trial_set.share), Cache),
+            cache=self._adversary_caches.get(
+                (series.simulator, threat.auxiliary, holder, trial_set.leaked_share), Cache
+            ),
             output_cache=trial_set.output_cache,
-            common_cache=self._common,
-            look_cache=self._learned.get((threat.auxiliary, holder, trial_set.share), Cache),
+            common_cache=self._common_cache,
+            look_cache=self._adversary_caches.get((threat.auxiliary, holder, trial_set.leaked_share), Cache),
             device=self.federation.device,
         )
 
@@ -342,19 +366,19 @@ class Evaluator:
 def _recorded_rounds(
     layout: TrialLayout, series: ArtifactSeries[Simulator], hidden_names: bool
 ) -> tuple[RecordedRound, ...]:
-    """The rounds of an adversary's view: the recorded artifacts, and the simulators that the adversary believes in.
+    """The rounds of an adversary's view: the recorded artifacts, and the adversary's simulators.
 
     Args:
-        layout: Of the recorded artifacts.
-        series: The same with these simulators.
-        hidden_names: Whether the view would reveal the senders that are asked for; it then has no recorded artifact.
+        layout: Has the recorded artifacts.
+        series: Has the adversary's simulators.
+        hidden_names: Whether senders are secret; then the view has no recorded artifacts.
     """
     recorded = layout.series
     last = EarlierRound(recorded.number, series.simulator, recorded.wire, recorded.received_model)
-    of_senders = not (recorded.is_global or hidden_names)
+    names_senders = not (recorded.is_global or hidden_names)
     rounds = []
     for earlier, simulated in zip((*recorded.history, last), (*series.history, last), strict=True):
-        wire = earlier.wire if of_senders else {}
+        wire = earlier.wire if names_senders else {}
         rounds.append(
             RecordedRound(
                 earlier.number,
@@ -377,7 +401,7 @@ def _recorded_rounds(
 def _earlier_rounds(
     layout: TrialLayout, series: ArtifactSeries[Simulator]
 ) -> tuple[tuple[RecordedRound, tuple[Artifact, ...]], ...]:
-    """By earlier round in which all clients of `layout.earlier` shared, their artifacts in that order."""
+    """The earlier rounds in which all clients of `layout.earlier` shared, with their artifacts in that order."""
     names = layout.earlier
     rounds = []
     for earlier, simulated in zip(layout.series.history, series.history, strict=True):
@@ -390,7 +414,7 @@ def _earlier_rounds(
 
 
 def _received_by(layout: TrialLayout) -> dict[str, frozenset[str]]:
-    """By client that is asked about, the clients whose artifacts reached the same other client."""
+    """By client, the clients whose artifacts reached the same receiver."""
     series = layout.series
     return {
         layout.pseudonym(client): frozenset(

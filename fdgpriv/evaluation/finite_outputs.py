@@ -1,4 +1,4 @@
-"""Whether shared models, and artifacts that they compute, are finite, without which no attack can evaluate them.
+"""Checks that the outputs of shared models, and artifacts computed by them, are finite: else no attack can use them.
 
 The noise of a defense can make variances of BatchNorm 0 and weights large. Such a model is finite, but its outputs, and
 the features of its deeper layers, are not.
@@ -17,9 +17,9 @@ from fdgpriv.utils.seeds import generator
 
 
 def overflow_reason(series: ArtifactSeries[Simulator], images: Tensor) -> str | None:
-    """Why no attack can evaluate the models of these artifacts, in one sentence; None where attacks can.
+    """Why no attack can evaluate the models of these artifacts, in one sentence; None if all outputs are finite.
 
-    A model whose outputs on `images` (N, 3, H, W) are not finite cannot be evaluated. Simulated ones have the same noise.
+    Outputs are computed on `images` (N, 3, H, W). Simulated models have the same noise.
     """
     artifacts = {id(artifact): (client, artifact) for client, artifact in series.wire.items()}
     overflowing = 0

@@ -13,8 +13,8 @@ def not_measured(
     """Sentences on what one run leaves open.
 
     Args:
-        evaluator: Of the run.
-        failed, diverged: Why training ended early, if it did.
+        evaluator: The run's evaluator.
+        failed, diverged: The reason why training ended early, if it did.
         attacked: Whether attacks were selected.
         once: Whether training was done with one seed only.
         few: Whether further evaluations are left out where simulation is expensive.
@@ -66,7 +66,7 @@ def not_measured(
 
 
 def _kinds(attack: type[Attack]) -> tuple[str, ...]:
-    """The kinds of artifact that it uses; none of a class that does not say."""
+    """The kinds of artifact that the attack reads; none if its class is invalid."""
     kinds = attempt(attack.kinds)
     return () if isinstance(kinds, Failed) else kinds
 
@@ -88,7 +88,7 @@ def _altered_and_expensive(evaluator: Evaluator) -> list[str]:
 
 
 def _idle(evaluator: Evaluator) -> list[str]:
-    """The clients that never shared a model or an update, where others did."""
+    """The clients that never shared a model or an update, if other clients did."""
     records = evaluator.transcript.records
     senders = {r.sender for r in records if r.kind in (ModelState.kind, ModelUpdate.kind)}
     if evaluator.method.pools_images:

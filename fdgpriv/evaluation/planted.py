@@ -1,14 +1,14 @@
 """Plants a leak of relevant size in the evaluated artifacts, and measures how often the attack finds it.
 
-A planted artifact is (1 - w) times an evaluated one plus w times the artifact of few images, whose secret is then asked
-for. The adversary calibrates on artifacts with the same leak, and an attack that learns from simulated artifacts learns
-from such, so that all it chooses is chosen anew. At the w where the mean lead equals the relevant effect, units are
-drawn anew many times; the share of draws with p <= 0.025 is the answer.
+A planted artifact is (1 - w) times an evaluated one plus w times the artifact of few images, whose secret is the one to
+predict. The adversary calibrates, and an attack that learns from simulated artifacts learns, on artifacts with the same
+leak. At the w where the mean lead equals the relevant effect, units are resampled many times: the power is the share of
+resamples with p <= 0.025.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -30,17 +30,17 @@ from fdgpriv.verdicts.trial_scores import TrialScores
 from fdgpriv.view import Deferred
 
 WEIGHTS = (0.0, 0.15, 0.4, 1.0)
-FEW_WEIGHTS = (0.0, 0.4, 1.0)  # where evaluating an artifact is expensive, or learning anew is
-PLANTED_PER_CLIENT = (1, 6)  # the second number where with the first the leak is not clearly found
-CLEARLY_FOUND = 0.95  # of the draws; more artifacts per client only lower the variance of their mean
+FEW_WEIGHTS = (0.0, 0.4, 1.0)  # if evaluating an artifact or learning from planted artifacts is expensive
+PLANTED_PER_CLIENT = (1, 6)  # artifacts per client; the second number if the power with the first is below HIGH_POWER
+HIGH_POWER = 0.95
 _CLEAR_LEAD = 1.5  # relevant effects
 _CERTAIN_P = 0.8 * LEVEL  # Simes' p of a leak is at most that, whatever resampling adds
-_ALTERNATIVES, _FEW_ALTERNATIVES = 3, 1  # artifacts per control: fewer where images are drawn from expensive ones
-_WEIGHT_NUMBER = 1000  # stands in the place of the number of images
+_ALTERNATIVES, _FEW_ALTERNATIVES = 3, 1  # artifacts per control: fewer if images are reconstructed from expensive ones
+_PLANTED_SIZE = 1000  # the number of images of planted artifacts in trials: it differs from all evaluated ones
 
 
 def undecided(scores: AttackScores, by_scope: Mapping[str, Evidence | Absent], asking: int) -> list[str]:
-    """The scopes in which "no leak found" depends on whether a planted leak is found; `asking` attacks ask the same."""
+    """The scopes whose verdict depends on the power for a planted leak; `asking` attacks share the question."""
     return [
         scope
         for scope, evidence in by_scope.items()
@@ -49,7 +49,7 @@ def undecided(scores: AttackScores, by_scope: Mapping[str, Evidence | Absent], a
         and not scores.exact
         and evidence.works
         and evidence.p is not None
-        and evidence.p > _CERTAIN_P / asking  # else the question is a leak before the correction, which then decides
+        and evidence.p > _CERTAIN_P / asking  # else the question is a leak in any case
         and evidence.decided_by_planted_leak
     ]
 
@@ -62,23 +62,23 @@ def planted_power(
     rng: torch.Generator,
     evaluated: Cache[list[ScoresByTask]] | None = None,
 ) -> dict[str, float]:
-    """By scope, how often a planted leak of relevant size is found; empty where no single-image artifacts are evaluated.
+    """By scope, the power for a planted leak of relevant size; empty if no single-image artifacts are evaluated.
 
     Args:
         trials: The attack and its evaluator.
-        adversaries: With the trials that were evaluated.
-        scores: Of one task on them.
-        scopes: Which are wanted.
-        rng: Of the attack.
-        evaluated: The scores on planted artifacts, shared by the tasks that the attack answers.
+        adversaries: The adversaries with the evaluated trials.
+        scores: The scores of one task on these trials.
+        scopes: The scopes to compute.
+        rng: Random numbers of the attack.
+        evaluated: Cache of the scores on planted artifacts, shared by the tasks that the attack answers.
     """
+    planting = _Planting(trials, adversaries, scores, rng, Cache() if evaluated is None else evaluated)
     power_by_scope: dict[str, float] = {}
-    cache = Cache[list[ScoresByTask]]() if evaluated is None else evaluated
     for n_images in _leaking_sizes(scores, scopes):
         power_at_size: dict[str, float] = {}
         for per_client in PLANTED_PER_CLIENT:
-            power_at_size = _power(trials, adversaries, scores, scopes, n_images, per_client, rng, cache)
-            if all(power_at_size.get(scope, 0.0) >= CLEARLY_FOUND for scope in scopes):
+            power_at_size = planting.power(scopes, n_images, per_client)
+            if all(power_at_size.get(scope, 0.0) >= HIGH_POWER for scope in scopes):
                 break
         for scope, share in power_at_size.items():
             power_by_scope[scope] = max(power_by_scope.get(scope, 0.0), share)
@@ -87,59 +87,59 @@ def planted_power(
     return power_by_scope
 
 
-def _power(
-    trials: AttackTrials,
-    adversaries: Sequence[AdversaryTrials],
-    scores: AttackScores,
-    scopes: Sequence[str],
-    n_images: int,
-    per_client: int,
-    rng: torch.Generator,
-    evaluated: Cache[list[ScoresByTask]],
-) -> dict[str, float]:
-    """The same for planted artifacts of `n_images` images, at most `per_client` of them for each client."""
-    adversary, learned = adversaries[0].adversary, trials.attack.learned
-    are_few = adversary.expensive and trials.attack.task.draws_images
-    alternatives = _FEW_ALTERNATIVES if are_few else _ALTERNATIVES
-    n_base = adversary.typical if scores.size is None else scores.size
-    plant = Plant(0.0, n_base, adversary.expensive, adversary.seed)
-    per_client = min(per_client, _most_artifacts_of_a_client(adversaries, n_images))  # more are the same evaluation
+@dataclass(frozen=True, eq=False)
+class _Planting:
+    """Evaluates one task of an attack on planted artifacts; attributes as of `planted_power`."""
 
-    def evaluate(weight: float) -> list[ScoresByTask]:
-        planted = [
-            _planted(adversary_trials, scores.size, n_images, weight, per_client, alternatives)
-            for adversary_trials in adversaries
+    trials: AttackTrials
+    adversaries: Sequence[AdversaryTrials]
+    scores: AttackScores
+    rng: torch.Generator
+    evaluated: Cache[list[ScoresByTask]]
+
+    def power(self, scopes: Sequence[str], n_images: int, per_client: int) -> dict[str, float]:
+        """By scope, the power for leaks of artifacts of `n_images` images, at most `per_client` for each client."""
+        seed, is_expensive = self.trials.evaluator.seed, self.adversaries[0].adversary.expensive
+        per_client = min(per_client, self._max_artifacts(n_images))  # larger numbers are the same evaluation
+        smallest, *between, largest = FEW_WEIGHTS if self.trials.attack.learned or is_expensive else WEIGHTS
+        by_weight = self._scored(n_images, per_client, largest)  # a leak that is not found here is found at no weight
+        if not by_weight:
+            return {}
+        if all(_power_at_relevant_lead(self.scores, scope, by_weight, seed) == 0 for scope in scopes):
+            return dict.fromkeys(scopes, 0.0)
+        for weight in (*reversed(between), smallest):
+            if not any(_is_relevant(self.scores, scope, by_weight[0]) for scope in scopes):
+                break  # at lower weights nothing reaches the relevant effect
+            by_weight = [*self._scored(n_images, per_client, weight), *by_weight]
+        return {scope: _power_at_relevant_lead(self.scores, scope, by_weight, seed) for scope in scopes}
+
+    def _max_artifacts(self, n_images: int) -> int:
+        """The largest number of evaluated artifacts of `n_images` images of one client."""
+        by_adversary = [
+            Counter(trial.client for trial in adversary_trials.trials if trial.size == n_images)
+            for adversary_trials in self.adversaries
         ]
-        if learned:
-            planted = [_learning(trials_of, n_images, replace(plant, weight=weight)) for trials_of in planted]
+        return max((count for counts in by_adversary for count in counts.values()), default=0)
+
+    def _scored(self, n_images: int, per_client: int, weight: float) -> list[TrialScores]:
+        """The task's scores on artifacts planted at this weight; empty if there are none."""
+        key = (n_images, per_client, weight)
+        all_scores = self.evaluated.get(key, lambda: self._evaluate(n_images, per_client, weight))
+        return [by_task[self.scores.task] for by_task in all_scores if self.scores.task in by_task]
+
+    def _evaluate(self, n_images: int, per_client: int, weight: float) -> list[ScoresByTask]:
+        """The scores of all tasks on artifacts planted at this weight."""
+        attack, adversary, size = self.trials.attack, self.adversaries[0].adversary, self.scores.size
+        alternatives = _FEW_ALTERNATIVES if adversary.expensive and attack.task.draws_images else _ALTERNATIVES
+        planted = [
+            _planted(adversary_trials, size, n_images, weight, per_client, alternatives)
+            for adversary_trials in self.adversaries
+        ]
+        if attack.learned:
+            plant = Plant(weight, adversary.typical if size is None else size, adversary.expensive, adversary.seed)
+            planted = [_with_plant(adversary_trials, n_images, plant) for adversary_trials in planted]
         planted = [adversary_trials for adversary_trials in planted if adversary_trials.trials]
-        return list(evaluate_tasks(trials.attack, planted, (), rng)[0].values()) if planted else []
-
-    def scored(weight: float) -> list[TrialScores]:
-        by_task = evaluated.get((n_images, per_client, weight), lambda: evaluate(weight))
-        return [of_tasks[scores.task] for of_tasks in by_task if scores.task in of_tasks]
-
-    seed = trials.evaluator.seed
-    least, *between, most = FEW_WEIGHTS if learned or adversary.expensive else WEIGHTS
-    by_weight = scored(most)  # what is not found even there is found at no weight
-    if not by_weight:
-        return {}
-    if all(_power_at_relevant_lead(scores, scope, by_weight, seed) == 0 for scope in scopes):
-        return dict.fromkeys(scopes, 0.0)
-    for weight in (*reversed(between), least):
-        if not any(_is_relevant(scores, scope, by_weight[0]) for scope in scopes):
-            break  # at lower weights nothing reaches the relevant effect
-        by_weight = [*scored(weight), *by_weight]
-    return {scope: _power_at_relevant_lead(scores, scope, by_weight, seed) for scope in scopes}
-
-
-def _most_artifacts_of_a_client(adversaries: Sequence[AdversaryTrials], n_images: int) -> int:
-    """The largest number of evaluated artifacts of `n_images` images that one client has."""
-    by_adversary = [
-        Counter(trial.client for trial in adversary_trials.trials if trial.size == n_images)
-        for adversary_trials in adversaries
-    ]
-    return max((count for counts in by_adversary for count in counts.values()), default=0)
+        return list(evaluate_tasks(attack, planted, (), self.rng)[0].values()) if planted else []
 
 
 def _is_relevant(attack: AttackScores, scope: str, scores: TrialScores) -> bool:
@@ -154,7 +154,7 @@ def _mean_lead(lead_test: LeadTest) -> float:
 
 
 def _leaking_sizes(attack: AttackScores, scopes: Sequence[str]) -> list[int]:
-    """Numbers of images whose artifacts are planted until one leak is found: one, then that which leaks most, if clearly."""
+    """Numbers of images of planted artifacts, in the order of trying: 1, then the one with the largest lead if it is clear."""
     if not scopes:
         return []
     best, largest = 1, _CLEAR_LEAD
@@ -169,7 +169,7 @@ def _leaking_sizes(attack: AttackScores, scopes: Sequence[str]) -> list[int]:
 
 
 def _power_at_relevant_lead(attack: AttackScores, scope: str, by_weight: Sequence[TrialScores], seed: int) -> float:
-    """How often the leak is found at the weight whose mean lead is the relevant effect; 0 where no weight reaches it."""
+    """The power at the weight whose mean lead is the relevant effect; 0 if no weight reaches it."""
     leads_below: Array | None = None
     error_below: Array | None = None
     for scores in by_weight:
@@ -201,12 +201,12 @@ def _planted(
     """The trials with planted leaks of artifacts of `n_images` images, at this weight.
 
     Args:
-        adversary_trials: The trials that were evaluated.
-        size: Number of images of the artifacts that the leaks are planted in; None for whole clients'.
-        n_images: As of `_power`.
-        weight: Of the planted artifact in the mixture, in [0, 1].
-        per_client: Planted artifacts of each client, at most.
-        alternatives: Artifacts of each control, at most.
+        adversary_trials: The evaluated trials.
+        size: Number of images of the artifacts in which leaks are planted; None for whole clients'.
+        n_images: Number of images of the planted artifacts.
+        weight: Weight of the planted artifact in the mixture, in [0, 1].
+        per_client: Maximum number of planted artifacts of each client.
+        alternatives: Maximum number of artifacts of each control.
     """
     bases = _bases(adversary_trials.trials, size)
     by_client: dict[str, list[Trial]] = {}
@@ -215,30 +215,30 @@ def _planted(
             by_client.setdefault(trial.client, []).append(trial)
     trials = [
         _mixed_trial(trial, bases[client], weight, alternatives)
-        for client, of_client in by_client.items()
-        for trial in of_client[:per_client]
+        for client, client_trials in by_client.items()
+        for trial in client_trials[:per_client]
     ]
     calibration_bases = {trial.client: trial.scored for trial in adversary_trials.calibration if trial.size == size}
     if size == 1:
         calibration_bases = _pair_by_domain(calibration_bases)
     calibration = [
-        CalibrationTrial(trial.client, _WEIGHT_NUMBER, _mixed(trial.scored, calibration_bases[trial.client], weight))
+        CalibrationTrial(trial.client, _PLANTED_SIZE, _mixed(trial.scored, calibration_bases[trial.client], weight))
         for trial in adversary_trials.calibration
         if trial.size == n_images and trial.client in calibration_bases
     ]
     return replace(adversary_trials, trials=trials, calibration=calibration)
 
 
-def _learning(planted: AdversaryTrials, n_images: int, plant: Plant) -> AdversaryTrials:
-    """The same trials for an adversary that simulates artifacts with the same leak, and knows of how many images it is."""
+def _with_plant(planted: AdversaryTrials, n_images: int, plant: Plant) -> AdversaryTrials:
+    """The same trials for an adversary that simulates artifacts with the same leak and knows its number of images."""
     return AdversaryTrials(
         replace(planted.adversary, sizes=(n_images,), plant=plant, cache=Cache()),
         [
             replace(
                 trial,
                 by_role={
-                    role: [_with_n_images(scored, n_images) for scored in several]
-                    for role, several in trial.by_role.items()
+                    role: [_with_n_images(scored, n_images) for scored in observations]
+                    for role, observations in trial.by_role.items()
                 },
             )
             for trial in planted.trials
@@ -254,7 +254,7 @@ def _with_n_images(scored: ScoredObservation, n_images: int) -> ScoredObservatio
 
 
 def _pair_by_domain(by_client: Mapping[str, ScoredObservation]) -> dict[str, ScoredObservation]:
-    """Pairs each client with another client's observation, of the same domain where there is one."""
+    """Pairs each client with another client's observation, of the same domain if possible."""
     pairs, clients = {}, list(by_client)
     for client, scored in by_client.items():
         peers = [other for other in clients if by_client[other].truth.domain == scored.truth.domain]
@@ -264,9 +264,9 @@ def _pair_by_domain(by_client: Mapping[str, ScoredObservation]) -> dict[str, Sco
 
 
 def _bases(trials: Sequence[Trial], size: int | None) -> dict[str, Mapping[str, Sequence[ScoredObservation]]]:
-    """By client, the evaluated artifact that a leak is planted in, and those of its controls.
+    """By client, the observations in which leaks are planted, by role.
 
-    Where artifacts of single images are shared, another client's.
+    For artifacts of single images, the leak of an attacked image is planted in another client's artifact.
     """
     by_client = {trial.client: trial.by_role for trial in trials if trial.size == size}
     if size != 1:
@@ -281,17 +281,17 @@ def _bases(trials: Sequence[Trial], size: int | None) -> dict[str, Mapping[str, 
 def _mixed_trial(
     trial: Trial, bases: Mapping[str, Sequence[ScoredObservation]], weight: float, alternatives: int
 ) -> Trial:
-    """The trial with the leak planted in the artifacts of its client and of each control; its bounds are left out."""
+    """The trial with leaks planted in the artifacts of its client and of each control, without bounds."""
     by_role = {
         role: [_mixed(leak, base, weight) for leak, base in zip(leaks[:alternatives], bases[role], strict=False)]
         for role, leaks in trial.by_role.items()
         if role in bases and role != "autoencoder"
     }
-    return replace(trial, unit=trial.client, size=_WEIGHT_NUMBER, by_role=by_role, given={})
+    return replace(trial, unit=trial.client, size=_PLANTED_SIZE, by_role=by_role, given={})
 
 
 def _mixed(leak: ScoredObservation, base: ScoredObservation, weight: float) -> ScoredObservation:
-    """The observation of the mixture, with the secret of the few images; the senders are those of both.
+    """The observation of the mixture of both artifacts, with the leak's secret and the senders of both.
 
     Artifacts are mixed in every round in which both were shared.
     """

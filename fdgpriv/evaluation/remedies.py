@@ -1,4 +1,4 @@
-"""Which defenses apply to a method, and which of its artifacts each would hide or prove a guarantee of."""
+"""Lists the defenses that apply to a method, with the artifacts that each hides or has a proved guarantee for."""
 
 from collections.abc import Collection, Iterator, Mapping
 
@@ -12,18 +12,18 @@ _MODELS = (ModelState.kind, ModelUpdate.kind)
 
 
 def remedies(method: Method, sizes: Mapping[str, int]) -> tuple[Remedy, ...]:
-    """One for each defense that suggests itself and applies to this method; those that change no sum come first.
+    """A remedy for each defense with suggested settings that applies to this method; those that hide artifacts come first.
 
     Args:
-        method: Without a defense.
+        method: The undefended method.
         sizes: The number of images of each client.
     """
-    found = (_remedy(part, method, sizes) for part in Defense.importable().values())
-    return tuple(sorted((remedy for remedy in found if remedy is not None), key=lambda remedy: not remedy.hides))
+    candidates = (_remedy(part, method, sizes) for part in Defense.importable().values())
+    return tuple(sorted((remedy for remedy in candidates if remedy is not None), key=lambda remedy: not remedy.hides))
 
 
 def _remedy(part: type[Defense], method: Method, sizes: Mapping[str, int]) -> Remedy | None:
-    """The first of the defense's suggested settings that applies; None if none does, or it protects nothing here."""
+    """The first of the defense's suggested settings that applies and protects an artifact; None if there is none."""
     for settings in part.suggested:
         spec = f"{part.name()}:{settings}" if settings else part.name()
         try:

@@ -1,4 +1,4 @@
-"""Runs an attack on its trials: lays out what it reads, infers once, calibrates, and scores each task that this answers."""
+"""Runs an attack on its trials: infers once per adversary, blends with priors, and scores each task that it answers."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -16,44 +16,43 @@ from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.tasks.task import Task, TrialAnswers
 from fdgpriv.verdicts.trial_scores import TrialScores, averaged_scores
 
-DESCRIBED_ROLES = ("attack", "mean_image", "half_uniform", "random_style", "other_client", "autoencoder")
+DETAILED_ROLES = ("attack", "mean_image", "half_uniform", "random_style", "other_client", "autoencoder")
 
 ScoresByTask = dict[str, TrialScores]  # by the name of the task
-# Of one trial: the truth, and by role one prediction with the truth that it is scored against.
+# the truth of one trial, and by role one prediction with the truth that it is scored against
 PredictedTrial = tuple[GroundTruth, dict[str, tuple[Prediction, GroundTruth]]]
 PredictedBySize = dict[int | None, list[PredictedTrial]]
 
 
 def evaluate_trials(
-    attack: Attack, adversaries: Sequence[AdversaryTrials], described: Sequence[int | None], rng: torch.Generator
+    attack: Attack, adversaries: Sequence[AdversaryTrials], detailed_sizes: Sequence[int | None], rng: torch.Generator
 ) -> tuple[dict[int | None, TrialScores], PredictedBySize]:
     """The scores of the attack's own task by size, and its predictions; arguments as of `evaluate_tasks`."""
-    by_size, predicted = evaluate_tasks(attack, adversaries, described, rng, [attack.task])
+    by_size, predicted = evaluate_tasks(attack, adversaries, detailed_sizes, rng, [attack.task])
     return {size: scores[attack.task.name()] for size, scores in by_size.items()}, predicted
 
 
 def evaluate_tasks(
     attack: Attack,
     adversaries: Sequence[AdversaryTrials],
-    described: Sequence[int | None],
+    detailed_sizes: Sequence[int | None],
     rng: torch.Generator,
     tasks: Sequence[Task] = (),
 ) -> tuple[dict[int | None, ScoresByTask], PredictedBySize]:
-    """Scores by size and task, all from the same predictions; and for each size the first task's, by trial, for figures.
+    """Scores by size and task from the same predictions, and the first task's predictions by size and trial, for figures.
 
     Args:
         attack: Predicts the secret of its task from each adversary's observations.
         adversaries: Adversaries and their trials.
-        described: The sizes for which the further metrics, and every client's artifact read as every other's, are
-            scored too.
-        rng: Of the attack's own randomness.
-        tasks: That the predictions answer; by default all of the attack's.
+        detailed_sizes: Sizes at which further metrics and crossed observations are scored too.
+        rng: Random numbers of the attack.
+        tasks: The tasks to score; by default all of the attack's.
     """
-    scorings = [_TaskScoring(task, described) for task in tasks or attack.tasks]
+    scorings = [_TaskScoring(task, detailed_sizes) for task in tasks or attack.tasks]
     for adversary_trials in adversaries:
-        inferred = Inferred.of(attack, adversary_trials, described, rng)
+        inferred = Inferred.of(attack, adversary_trials, detailed_sizes, rng)
         state = rng.get_state()
-        for number, scoring in enumerate(scorings):  # each draws the same noise; only the first moves `rng` on
+        for number, scoring in enumerate(scorings):  # all draw the same noise; only the first advances `rng`
             scoring.add(inferred, torch.Generator().set_state(state) if number else rng)
     by_size: dict[int | None, ScoresByTask] = {}
     for scoring in scorings:
@@ -74,18 +73,17 @@ class _TaskScoring:
 
     Attributes:
         task: The task.
-        described: Sizes that are scored by the further metrics, too.
+        detailed_sizes: Sizes at which further metrics are scored too.
     """
 
     task: Task
-    described: Sequence[int | None]
+    detailed_sizes: Sequence[int | None]
 
     def __post_init__(self) -> None:
         self._trials: dict[int | None, list[Trial]] = defaultdict(list)
         self._weights: dict[int | None, list[float]] = defaultdict(list)
-        self._informative: set[int | None] = (
-            set()
-        )  # sizes at which a prediction says more than is known without artifact
+        # sizes at which any prediction differs from all that is known without the artifact
+        self._informative: set[int | None] = set()
         self._answers, self._crossed = (
             defaultdict[int | None, dict[str, TrialAnswers]](lambda: defaultdict(list)) for _ in range(2)
         )
@@ -106,7 +104,7 @@ class _TaskScoring:
             for role, prediction, truth in [*controls, *answers.with_artifacts(trial)]:
                 if self.task.askable(truth):
                     self._answers[size][role].append((number, prediction, truth))
-            for client, scored in trial.crossed.items() if size in self.described else ():
+            for client, scored in trial.crossed.items() if size in self.detailed_sizes else ():
                 self._crossed[size][client].append((number, answers.of_artifact(scored, trial, size), scored.truth))
 
     def scores(self) -> dict[int | None, TrialScores]:
@@ -114,16 +112,18 @@ class _TaskScoring:
         return {size: self._scores_at(size) for size in self._trials}
 
     def predicted(self) -> PredictedBySize:
-        """By size, what is predicted of each trial."""
-        return {
-            size: [
-                (trial.truth, {role: rows[0][1:] for role in by_role if (rows := _of_trial(by_role[role], number))})
+        """By size, the truth and one prediction of each role for each trial."""
+        predicted = PredictedBySize()
+        for size, by_role in self._answers.items():
+            first_answers = {role: _first_of_each_trial(rows) for role, rows in by_role.items()}
+            predicted[size] = [
+                (trial.truth, {role: rows[number][1:] for role, rows in first_answers.items() if number in rows})
                 for number, trial in enumerate(self._trials[size])
             ]
-            for size, by_role in self._answers.items()
-        }
+        return predicted
 
     def _scores_at(self, size: int | None) -> TrialScores:
+        """The scores of all answers at one size."""
         trials, weights, by_role = self._trials[size], self._weights[size], self._answers[size]
         scores = TrialScores(
             units=[trial.unit for trial in trials],
@@ -139,9 +139,8 @@ class _TaskScoring:
             if {number for number, _, _ in rows} != set(range(len(trials))):
                 continue  # a control must exist for every trial
             scores.headline[role] = self._mean_scores(rows, len(trials))
-            if size in self.described and role in DESCRIBED_ROLES:
-                first_of_trial = list({row[0]: row for row in reversed(rows)}.values())
-                self._add_further_metrics(role, first_of_trial, scores)
+            if size in self.detailed_sizes and role in DETAILED_ROLES:
+                self._add_further_metrics(role, list(_first_of_each_trial(rows).values()), scores)
         complete = {role: by_role[role] for role in scores.headline}
         scores.shared_variance_of_mean, scores.shared_variance = self.task.shared_variances(complete, scores.units)
         return scores
@@ -155,6 +154,7 @@ class _TaskScoring:
             scores.aggregates[role] = aggregates
 
     def _mean_scores(self, rows: TrialAnswers, count: int) -> list[float]:
+        """The task's mean score of each trial (count,)."""
         values = self.task.score([prediction for _, prediction, _ in rows], [truth for _, _, truth in rows])
         return _mean_by_trial(values, rows, count)
 
@@ -168,8 +168,9 @@ def _fingerprint(trials: Sequence[Trial], rows: TrialAnswers) -> str:
     return digest.hexdigest()
 
 
-def _of_trial(rows: TrialAnswers, trial: int) -> TrialAnswers:
-    return [row for row in rows if row[0] == trial]
+def _first_of_each_trial(rows: TrialAnswers) -> dict[int, tuple[int, Prediction, GroundTruth]]:
+    """By number of the trial, its first answer."""
+    return {row[0]: row for row in reversed(rows)}
 
 
 def _mean_by_trial(scores: Tensor, rows: TrialAnswers, count: int) -> list[float]:

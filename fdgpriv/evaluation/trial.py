@@ -10,19 +10,19 @@ from fdgpriv.tasks.task import Task
 
 
 class TrialNeeds(NamedTuple):
-    """What trials must contain besides artifacts and controls, for a task.
+    """A task's requirements on its trials, besides artifacts and controls.
 
     Attributes:
-        image_bounds: The bounds of reconstructed images, ``nearest_own``, ``own_colour``, ``own_mean`` and
-            ``autoencoder``; random artifacts are fewer.
-        hidden_size: The number of images of an artifact is hidden. Controls are of any number, those of a whole client
-            other whole clients.
+        image_bounds: Bounds of reconstructed images are scored: ``nearest_own``, ``own_colour``, ``own_mean`` and
+            ``autoencoder``; there are fewer random artifacts.
+        hidden_size: The number of images of an artifact is hidden. Controls have any number of images; for a whole client
+            they are other whole clients.
         contributions: Ground truth contains each image's contribution to the artifact.
-        many_singles: More artifacts of one image are evaluated where that is cheap.
+        many_singles: More artifacts of one image are evaluated, if that is cheap.
         mean_image: Ground truth contains the mean image.
         hidden_domain: The domains of artifacts are hidden from adversaries that otherwise know them.
-        hidden_names: The senders of the last round are hidden, so that adversaries cannot look them up.
-        held_out: Membership candidates are those for the images that a client holds out.
+        hidden_names: The senders of the last round are hidden.
+        held_out: Members are the images that a client holds out, not those that it trains on.
     """
 
     image_bounds: bool = False
@@ -36,7 +36,7 @@ class TrialNeeds(NamedTuple):
 
     @classmethod
     def of(cls, task: Task | None) -> "TrialNeeds":
-        """What this task needs; nothing for None."""
+        """The task's requirements; none for None."""
         if task is None:
             return cls()
         return cls(
@@ -67,12 +67,11 @@ class Trial:
         unit: The independent unit's name: a client, or one artifact of one.
         client: The client of the artifact.
         size: Number of images of the artifact; None for the whole client.
-        truth: Of the attacked artifact.
-        by_role: By role (``attack``, then controls and bounds), the observations to predict; scores of several of one
-            role are averaged.
+        truth: The truth about the attacked artifact.
+        by_role: By role (``attack``, then controls and bounds), the observations to predict; their scores are averaged.
         given: By role, predictions that need no adversary, with their ground truth (``nearest_own``).
-        crossed: Of a whole client, by client, the observation of each client's artifact with this trial's candidates
-            and truth; of a global artifact, by number, of candidates that are not among its images.
+        crossed: For a whole client, by client, the observation of that client's artifact with this trial's candidates and
+            truth; for a global artifact, by number, observations with candidates that are not among its images.
     """
 
     unit: str
@@ -84,9 +83,9 @@ class Trial:
     crossed: Mapping[str, ScoredObservation] = field(default_factory=dict)
 
     def observations(self) -> Iterator[Observation]:
-        """All of them; some several times."""
-        for several in self.by_role.values():
-            yield from (scored.observation for scored in several)
+        """All observations of the trial; the same one may occur several times."""
+        for observations in self.by_role.values():
+            yield from (scored.observation for scored in observations)
         yield from (scored.observation for scored in self.crossed.values())
 
 
@@ -97,7 +96,7 @@ class CalibrationTrial:
     Attributes:
         client: The simulated client.
         size: Number of images of the artifact; None for the whole client.
-        scored: The observation and its ground truth, which the adversary knows as it simulated the artifact itself.
+        scored: The observation and its ground truth, which the adversary knows.
     """
 
     client: str
@@ -107,9 +106,13 @@ class CalibrationTrial:
 
 @dataclass(frozen=True, eq=False)
 class AdversaryTrials:
-    """One adversary, the trials it is evaluated on, and those it calibrates with.
+    """One adversary and its trials.
 
-    `shifted` says that each simulated client of the calibration has a look of its own.
+    Attributes:
+        adversary: The adversary.
+        trials: The evaluated trials.
+        calibration: The simulated trials that it calibrates with.
+        shifted: Whether each simulated client of the calibration has images in another look.
     """
 
     adversary: Adversary

@@ -16,22 +16,28 @@ from fdgpriv.simulation.output_cache import OutputCache
 class TrialSet:
     """Trials on one artifact series, shared by all adversaries.
 
-    With the leaked share, if any, and the leaked images' indices by client.
+    Attributes:
+        layout: The layout of the trials.
+        sizes: Numbers of images of the artifacts; None for the whole client.
+        leaked_share: The share of each client's images that leaked to the adversary; None if none leaked.
+        leaked: By client, indices of the leaked images.
+        trials: The trials.
     """
 
     layout: TrialLayout
-    share: float | None
+    sizes: Sequence[int | None]
+    leaked_share: float | None
     leaked: Mapping[str, Tensor]
     trials: Sequence[Trial]
 
     @property
     def linkable(self) -> list[Artifact]:
-        """The artifacts of all clients of which an earlier one is known."""
+        """The artifacts of all clients whose earlier artifact is known to adversaries."""
         trials = [trial for trial in self.trials if trial.size is None and trial.client in self.layout.earlier]
         return [trial.by_role["attack"][0].observation.artifact for trial in trials]
 
     @cached_property
     def output_cache(self) -> OutputCache:
         """Cache of the artifacts' model outputs, shared by all adversaries."""
-        every = [observation for trial in self.trials for observation in trial.observations()]
-        return OutputCache.among((observation.sent, observation.membership_candidates) for observation in every)
+        observations = [observation for trial in self.trials for observation in trial.observations()]
+        return OutputCache.among((observation.sent, observation.membership_candidates) for observation in observations)

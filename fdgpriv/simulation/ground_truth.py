@@ -14,7 +14,7 @@ class GroundTruth:
 
     Attributes:
         source: (N, 3, H, W) images among which the artifact's are, shared by ground truths.
-        index: (n,) which of them are the artifact's, or a fixed sample of these if there are many.
+        index: (n,) indices of the artifact's images, or of a fixed sample of these if there are many.
         labels: (n,) of those images.
         histogram: (K,) label distribution of all of the artifact's images.
         domain: Index of the main domain among the sources.
@@ -25,13 +25,13 @@ class GroundTruth:
         trained_by: (N,) number of the client that trained on each membership candidate; -1 for held-out images.
         senders: Numbers of the clients whose artifacts are read: the attacked client's, a control's, or both of a mixture.
         count: Number of images of the artifact.
-        place: Position of the client's own earlier artifact in `Adversary.earlier`; -1 if there is none.
+        earlier_index: Index of the client's artifact in `Adversary.earlier`; -1 if there is none.
         membership_candidates: (N,) indices into the pool.
         contributions: (n, D) contribution of each of `images` to the artifact, before any defense; (0, 0) if the task
             does not need it.
-        mean_image: (3, H, W) mean of all images behind the artifact; empty where the task does not need it, and for one
-            artifact of all clients.
-        metric_networks: Which networks compare images with these.
+        mean_image: (3, H, W) mean of all images of the artifact; empty if the task does not need it, and for a global
+            artifact.
+        metric_networks: Networks that compare images with these.
     """
 
     source: Tensor
@@ -46,7 +46,7 @@ class GroundTruth:
     trained_by: Tensor
     senders: tuple[int, ...]
     count: int
-    place: int
+    earlier_index: int
     membership_candidates: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     contributions: Tensor = field(default_factory=lambda: torch.empty(0, 0))
     mean_image: Tensor = field(default_factory=lambda: torch.empty(0))
@@ -59,9 +59,7 @@ class GroundTruth:
 
     @property
     def non_members(self) -> Tensor:
-        """(N,): which membership candidates are non-members. Images that a sender trained on are no non-members of its
-        artifact.
-        """
+        """(N,): which membership candidates are non-members: neither members nor images that a sender trained on."""
         return ~(self.members | torch.isin(self.trained_by, torch.tensor(self.senders, dtype=torch.int64)))
 
     @property

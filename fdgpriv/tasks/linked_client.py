@@ -27,16 +27,16 @@ class LinkedClient(Task):
     scopes: ClassVar[tuple[str, ...]] = ("client",)
 
     def askable(self, truth: GroundTruth) -> bool:
-        return truth.place >= 0
+        return truth.earlier_index >= 0
 
     def forms(self, adversary: Adversary, truth: GroundTruth) -> tuple[Form, ...]:
         return ((len(adversary.earlier),),)
 
     def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
-        return torch.tensor([float(_rank(p, t.place) == 0) for p, t in zip(predictions, truths, strict=True)])
+        return torch.tensor([float(_rank(p, t.earlier_index) == 0) for p, t in zip(predictions, truths, strict=True)])
 
     def details(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Tensor]:
-        ranks = torch.tensor([_rank(p, t.place) for p, t in zip(predictions, truths, strict=True)])
+        ranks = torch.tensor([_rank(p, t.earlier_index) for p, t in zip(predictions, truths, strict=True)])
         return {"mrr": 1 / (1 + ranks)}
 
     def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
@@ -47,7 +47,7 @@ class LinkedClient(Task):
         return 1 / len(adversary.earlier)
 
 
-def _rank(scores: Tensor, place: int) -> float:
-    """The rank of this entry from 0; ties count half."""
-    client_score = scores[place]
+def _rank(scores: Tensor, index: int) -> float:
+    """The rank of the score at `index`, from 0; ties count half."""
+    client_score = scores[index]
     return float((scores > client_score).sum()) + (float((scores == client_score).sum()) - 1) / 2
