@@ -1,4 +1,4 @@
-"""What one adversary has: observed artifacts, public facts, auxiliary images and granted capabilities."""
+"""An adversary's observed artifacts, public facts, auxiliary images and granted capabilities."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,9 +27,9 @@ from fdgpriv.view import Deferred, Earlier, RecordedRound, SeenRound, ViewUse
 Prediction = Tensor
 
 
-SURVIVING_SAMPLES = 12  # artifacts that are simulated to learn how much of one the defense leaves
-_SURELY = 2.0  # times the squared length that shares of few images have by chance, up to which it may be chance
-LOOKS = (12, 100)  # other looks to practise on, and images in each
+SURVIVING_SAMPLES = 12  # artifacts that are simulated to measure how much of one the defense leaves
+_CHANCE_FACTOR = 2.0  # times the squared difference by chance, up to which a difference counts as chance
+LOOKS = (12, 100)  # number of other looks to simulate with, and images in each
 _ONE_DOMAIN = (Auxiliary.OWN_DOMAIN, Auxiliary.OTHER_DOMAIN)
 
 C = TypeVar("C", bound=Simulator)
@@ -43,11 +43,11 @@ class Observation:
         sent: The artifact, with its sender's name hidden, or a mixture of two.
         n_images: Number of images of the artifact (public, as in privacy accounting); 0 if it is the secret.
         candidates: (T, N) indices into `Adversary.candidates`: T line-ups, each with at most one image of the artifact.
-        membership_candidates: (N,) indices into `Adversary.candidates`; some are images of the artifact.
+        membership_candidates: (N,) indices into `Adversary.candidates`, of members and non-members.
         received_model: The model that its sender received in that round, if the artifact depends on it.
-        earlier: By round, what the sender shared before; read it by `Adversary.view`.
-        asked, sender: Pseudonyms of the client that is asked about, and of the one whose artifact this is.
-        domain: The domain of the client that is asked about; None if it is the secret. Read it by `Adversary.domain_of`.
+        earlier: By earlier round, the sender's artifact; read it by `Adversary.view`.
+        asked, sender: Pseudonyms of the client to predict a secret of, and of the artifact's sender.
+        domain: The domain of the client to predict a secret of; None if it is the secret. Read it by `Adversary.domain_of`.
     """
 
     sent: Sent
@@ -62,7 +62,7 @@ class Observation:
 
     @property
     def artifact(self) -> Artifact:
-        """The artifact; a mixture is computed anew each time."""
+        """The artifact; a mixture is computed each time."""
         return read(self.sent)
 
 
@@ -74,22 +74,22 @@ class Adversary:
         threat: The threat model.
         classes: K.
         sources: Names of the source domains.
-        sizes: The numbers of images of the artifacts that it will observe.
+        sizes: The numbers of images of the artifacts that it observes.
         image_size: H = W.
         typical: The median number of images of a client of this federation.
         expensive: Whether simulating an artifact is expensive, so that attacks simulate fewer.
-        seed: Of cached computations.
-        held_back: Further labelled images by domain, which are kept for calibration.
+        seed: Seed of cached computations.
+        held_back: Further labelled images by domain, for calibration.
         cache: Cached computations, shared by adversaries with the same images and simulator.
         output_cache: Cache of model outputs on candidates, which do not depend on the adversary's data.
-        common_cache: Cached computations that depend on the images and the simulator in their keys, and on the seed, alone:
-            shared by all adversaries of one evaluator, however many rounds they see.
-        looks: How many other looks it practises on where it has none of its targets' domains, and of how many images each.
+        common_cache: Cached computations that depend only on the images and the simulator in their keys, and on the seed:
+            shared by all adversaries of one evaluator.
+        looks: Number of other looks to simulate with if it lacks the attacked clients' domains, and of images in each.
         look_cache: Its images in other looks, shared by adversaries with the same images.
-        last_rounds: At most so many of the last rounds are in a view; None for all that the threat model sees.
-        view_read: Which rounds and clients of its views were read.
-        plant: Hides the artifacts that it makes in those of whole clients, as a leak that is planted is; None elsewhere.
-        device: Where networks that it trains belong. All tensors that it has are on the CPU.
+        last_rounds: Maximum number of rounds in a view, the last ones; None for all that the threat model sees.
+        view_read: The rounds and clients of its views that were read.
+        plant: Plants simulated artifacts in those of whole clients, for attacks on planted leaks; None otherwise.
+        device: Device of networks that it trains. All tensors that it has are on the CPU.
     """
 
     threat: ThreatModel
@@ -140,15 +140,12 @@ class Adversary:
 
     @property
     def expects_other_looks(self) -> bool:
-        """Whether it has images of one domain only, and its targets' images may look different."""
+        """Whether it has images of one domain only, so that clients' images may look different."""
         return self.threat.auxiliary in _ONE_DOMAIN
 
     @property
     def practice(self) -> tuple[Domain, ...]:
-        """The images by domain to simulate artifacts from.
-
-        An adversary that has none of its targets' domains adds images of its own in other looks.
-        """
+        """The images by domain to simulate artifacts from: with images in other looks if `expects_other_looks`."""
         if not self.expects_other_looks:
             return self.domains
         return self.look_cache.get(
@@ -156,7 +153,7 @@ class Adversary:
         )
 
     def with_looks(self, count: int, in_each: int) -> "Adversary":
-        """The adversary that practises on `count` other looks of `in_each` images, if it practises on any."""
+        """The adversary with `count` other looks of `in_each` images, if it expects other looks."""
         if not self.expects_other_looks:
             return self
         looks = count, in_each
@@ -170,54 +167,55 @@ class Adversary:
 
     @property
     def practice_images(self) -> tuple[Tensor, Tensor]:
-        """The same of the images to simulate artifacts from."""
+        """The images (N, 3, H, W) to simulate artifacts from, and their labels (N,)."""
         images: tuple[Tensor, Tensor] = self.cache.get("practice images", lambda: _joined(self.practice))
         return images
 
     def images_of(self, domain: str | None) -> Tensor:
-        """Its images (N, 3, H, W) of this domain; all where it has none of it."""
+        """Its images (N, 3, H, W) of this domain; all of its images if it has none of this domain."""
         return next(
             (auxiliary_domain.images for auxiliary_domain in self.domains if auxiliary_domain.name == domain),
             self.public_images[0],
         )
 
     def domain_of(self, observation: Observation) -> str | None:
-        """The domain of the client that is asked about, where the threat model knows it and it is not the secret."""
+        """The domain of the attacked client, if the threat model knows it and it is not the secret; else None."""
         return observation.domain if Capability.KNOWS_DOMAIN in self.threat.capabilities else None
 
     @property
     def public_shares(self) -> Tensor:
-        """(K,): the share of each class among all its images, those held back for calibration included."""
+        """(K,): the share of each class among all its images, including those held back for calibration."""
         return self._shares((*self.domains, *self.held_back))
 
     @property
     def shares_by_domain(self) -> dict[str, Tensor]:
-        """The same (K,) among its images of each domain."""
+        """By domain, the share (K,) of each class among its images of the domain."""
         domains = (*self.domains, *self.held_back)
         names = [domain.name for domain in self.domains]
         return {name: self._shares([domain for domain in domains if domain.name == name]) for name in names}
 
     @property
     def hedged_shares(self) -> Tensor:
-        """(K,): halfway between equal shares and the public ones: what it expects of a client that it knows nothing of.
+        """(K,): the mean of equal and public class shares, which it expects of an unknown client.
 
-        How its images were collected says little of how a client's were. In L1 error the mean of two guesses is off by no
-        more than the mean of what they are off by, so that this loses least whichever of the two is wrong. What the public
-        shares may differ from equal ones by chance, as few images do, says nothing at all and is left out.
+        The adversary's images may have been collected in another way than a client's. The L1 error of the mean is at most the
+        mean of both errors, so that it loses least whichever of the two is wrong. The part of the difference between public
+        and equal shares that may be chance is left out.
         """
         equal = torch.full((self.classes,), 1 / self.classes)
         difference = self.public_shares - equal
         chance = (1 - 1 / self.classes) / sum(len(domain) for domain in (*self.domains, *self.held_back))
-        sure = 1 - _SURELY * chance / max(float(difference.square().sum()), chance)
-        return equal + max(0.0, sure) * difference / 2
+        significant = 1 - _CHANCE_FACTOR * chance / max(float(difference.square().sum()), chance)
+        return equal + max(0.0, significant) * difference / 2
 
     def _shares(self, domains: Sequence[Domain]) -> Tensor:
+        """(K,): the share of each class among the images of these domains."""
         count = torch.cat([domain.labels for domain in domains]).bincount(minlength=self.classes).float()
         return count / count.sum()
 
     @property
     def candidates(self) -> Tensor:
-        """(P, 3, H, W): the images that line-ups and membership candidates are drawn from."""
+        """(P, 3, H, W): the images from which line-ups and membership candidates are drawn."""
         self.threat.require(Capability.HAS_CANDIDATES)
         return self._candidates
 
@@ -234,13 +232,12 @@ class Adversary:
         return self._latest
 
     def view(self, observation: Observation) -> tuple[SeenRound, ...]:
-        """What it sees of each round beside this observation, the oldest first; the last is the round that is asked about.
+        """The rounds that it sees, the oldest first, each with the artifacts of all clients that it sees in that round.
 
-        Earlier rounds are those of which the observation has an artifact: of recorded clients all recorded rounds, of
-        simulated ones those that are simulated. An adversary that does not see all rounds has the last alone. Where
-        names are hidden in the last round, to be linked with earlier ones, it has no other client's artifact. A client has
-        those that reached it with the observed one, beside a simulated one none. If every client receives every other
-        client's artifact in each round, it sees all of all rounds.
+        The last one is the observed round. Earlier rounds are those in which the observation has an artifact, if the threat
+        model sees all rounds. If the senders of the last round are the secret, it has no other client's artifact. A client
+        sees the artifacts that reached it together with the observed one, none with a simulated one; and all artifacts of
+        all rounds, if every client receives every other client's.
         """
         *earlier_rounds, last = self._rounds or (RecordedRound(0, self._simulator, {}, {}),)
         seen = []
@@ -249,16 +246,16 @@ class Adversary:
                 if (earlier := observation.earlier.get(recorded.number)) is not None:
                     seen.append((recorded, earlier.shared, earlier.received_model))
         seen.append((last, Deferred(lambda: observation.sent), observation.received_model))
-        cut = seen if self.last_rounds is None else seen[-self.last_rounds :]
+        last_seen = seen if self.last_rounds is None else seen[-self.last_rounds :]
         receivers = self._received_by.get(observation.asked, frozenset()) if self._received_by else None
         return tuple(
-            SeenRound.of(*of_round, receivers, {observation.asked, observation.sender}, self.view_read)
-            for of_round in cut
+            SeenRound.of(*seen_round, receivers, {observation.asked, observation.sender}, self.view_read)
+            for seen_round in last_seen
         )
 
     @property
     def earlier_rounds(self) -> tuple[tuple[RecordedRound, tuple[Artifact, ...]], ...]:
-        """Each earlier round with the artifacts of the clients of `earlier`, in the same order, the oldest round first."""
+        """Each earlier round with the artifacts of the clients of `earlier`, in the same order; the oldest round first."""
         self.threat.require(Capability.SEES_ALL_ROUNDS)
         return self._earlier_rounds
 
@@ -301,17 +298,17 @@ class Adversary:
 
         Args:
             images, labels: (N, 3, H, W) and (N,).
-            index: Which of them the client has.
-            rng: Of the client's and the defense's randomness.
-            received_model: That the client received, if the artifact depends on it.
-            simulator: Of an earlier round (`SeenRound.simulator`); by default of the round that is asked about.
+            index: Indices of the client's images.
+            rng: Random numbers of the client and the defense.
+            received_model: The model that the client received, if the artifact depends on it.
+            simulator: The simulator of an earlier round (`SeenRound.simulator`); by default of the observed round.
         """
         self.threat.require(Capability.KNOWS_DEFENSE)
         sample = ClientSample(ClientImages(images, labels, received_model), index)
-        of_round = self._simulator if simulator is None else simulator
+        simulator = self._simulator if simulator is None else simulator
         if self.plant is not None:
-            return self.plant.simulate(of_round, sample, rng)
-        return of_round.simulate(sample, rng)
+            return self.plant.simulate(simulator, sample, rng)
+        return simulator.simulate(sample, rng)
 
     @property
     def defended(self) -> bool:
@@ -323,14 +320,14 @@ class Adversary:
     def surviving_share(
         self, n: int, vector: Callable[[Artifact], Tensor], received_model: ModelState | None = None
     ) -> float:
-        """The share of an artifact's length that the defense leaves it, for attacks that model undefended artifacts.
+        """The share of an artifact that the defense leaves, for attacks that model undefended artifacts.
 
-        The mean over artifacts of `n` public images, simulated with and without the defense, of the length along the
-        undefended one; 1 without a defense.
+        It is the length of the defended vector along the undefended one, relative to the latter; the mean over simulated
+        artifacts of `n` public images. 1 without a defense.
 
         Args:
             n: Number of images.
-            vector: What the attack reads of an artifact, (D,).
+            vector: Gives the vector (D,) that the attack reads from an artifact.
             received_model: As of `simulate`.
         """
         key = ("surviving share", n, vector, received_model)
@@ -348,8 +345,8 @@ class Adversary:
             index = torch.randperm(len(domain), generator=rng)[:n]
             sample = ClientSample(ClientImages(domain.images, domain.labels, received_model), index)
             defended_vector, undefended_vector = (
-                vector(self._simulator.simulate(of_client, generator(self.seed, 59, turn))).double()
-                for of_client in (sample, replace(sample, defended=False))
+                vector(self._simulator.simulate(client_sample, generator(self.seed, 59, turn))).double()
+                for client_sample in (sample, replace(sample, defended=False))
             )
             shares.append(
                 float(defended_vector @ undefended_vector / (undefended_vector @ undefended_vector).clamp_min(1e-12))
@@ -358,13 +355,13 @@ class Adversary:
 
     @property
     def needs_all_clients(self) -> bool:
-        """Whether the artifacts of several clients can only be made jointly."""
+        """Whether artifacts can only be simulated for all clients together."""
         return self._simulator.needs_all_clients
 
     def simulate_jointly(
         self, parties: Sequence[tuple[Domain, Tensor]], rng: torch.Generator, received_model: ModelState | None = None
     ) -> list[Artifact]:
-        """The artifacts that the clients of one federation would have shared, each with some images of a domain."""
+        """The artifacts of the clients of one simulated federation, each with the images of a domain at an index (n,)."""
         self.threat.require(Capability.KNOWS_DEFENSE)
         if self.plant is not None:
             return [
@@ -377,15 +374,16 @@ class Adversary:
 
     @property
     def uses_batch_statistics(self) -> bool:
-        """Whether artifacts are styles, and an image's depends on the other images of its client."""
+        """Whether artifacts are styles, and an image's style depends on the client's other images."""
         return isinstance(self._simulator, StyleSimulator) and self._simulator.uses_batch_statistics
 
     def styles(self, images: Tensor, among: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Mean and std (N, C) of each image's features as clients compute them: per image, or in batches like `among`."""
+        """Mean and std (N, C) of each image's features as clients compute them; see `StyleSimulator.styles`."""
         return self.simulator(StyleSimulator, Capability.KNOWS_ENCODER).styles(images, among)
 
 
 def _joined(domains: Sequence[Domain]) -> tuple[Tensor, Tensor]:
+    """All images (N, 3, H, W) of these domains, and their labels (N,)."""
     images = in_file(torch.cat([domain.images for domain in domains]))
     return images, torch.cat([domain.labels for domain in domains])
 

@@ -13,6 +13,7 @@ from fdgpriv.attack import Attack
 from fdgpriv.audit_results import AuditResults
 from fdgpriv.cli.options import Options
 from fdgpriv.config import AuditConfig
+from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import Defense
 from fdgpriv.dry_run import dry_run
 from fdgpriv.estimate import estimate
@@ -37,7 +38,7 @@ from fdgpriv.utils.suggestions import suggesting
 
 _PARTS = ("methods", "attacks", "defenses", "seeds")  # fields of Options that run_audit takes in other forms
 
-LONGEST_LIST = 80  # characters of names in the default name of a folder
+MAX_NAME_LENGTH = 80  # characters of joined names in the default name of a folder
 
 P = TypeVar("P", bound=Role)
 OneOrMore: TypeAlias = str | P | Sequence[str | P]
@@ -89,12 +90,12 @@ def run_audit(
         attacks: One or several, ``"all"``, or ``"none"`` to train only.
         defenses: One or several; one run each.
         seeds: One or several; one run each.
-        dataset: A name of ``fdgpriv audit --help``; all but ``digits`` need `data_root`.
-        data_root: The folder of the dataset; of ``folder`` also a table in CSV.
+        dataset: A name of ``fdgpriv audit --help``; all except ``digits`` need `data_root`.
+        data_root: The folder of the dataset; for ``folder`` also a table in CSV.
         image_size: Side of a folder dataset's images, in pixels.
-        images: At most so many images of each domain train and are attacked; the others serve attacks.
+        images: Maximum number of images of each domain for training; the others serve attacks.
         auxiliary: Number of images of each domain that adversaries hold.
-        units_per_domain: Number of clients and shadow clients of each domain to aim at.
+        units_per_domain: Desired number of clients and shadow clients of each domain.
         targets: Unseen domains, one run each, or ``"all"``; empty for the dataset's default.
         preset: ``"quick"``, ``"default"``, ``"thorough"`` or ``"paper"``.
         clients: Number of clients.
@@ -106,16 +107,16 @@ def run_audit(
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
         backbone: The network.
         weights: Folder or file of pretrained weights.
-        keep: Which model states the transcript keeps.
+        keep: The rule for the model states that the transcript stores.
         engine: ``"local"``, or ``"flower"``: the same results over Flower's simulation.
-        inject_bug: A deliberate error in the noise of defenses, which must show as a violation.
+        inject_bug: A deliberate error in the noise of defenses, which the audit must report as a violation.
         figures: Formats in which the figures for a paper are written into `out`: ``"pdf"``, ``"png"``, ``"svg"``.
-        log: Where the accuracies of rounds are logged as well: ``"tensorboard"`` or ``"mlflow"``, in `out`.
-        jobs: Runs at a time, each in a process.
+        log: A further log of the accuracies of rounds: ``"tensorboard"`` or ``"mlflow"``, in `out`.
+        jobs: Number of runs at a time, each in a process.
         ray: The address of a Ray cluster whose machines work on the runs: ``"HOST:PORT"``, or ``"auto"``.
-        crossed: Also score every client's artifact read as every other client's.
-        out: A new folder for transcript, scores, figures and reports. None keeps score tables and pictures as long as the
-            results live, and nothing after that.
+        crossed: Also evaluate each client's artifact with every other client's truth.
+        out: A new folder for transcript, scores, figures and reports. With None, score tables and pictures are removed
+            together with the results.
         resume: Continue the run in `out`.
         progress: Print progress on stderr.
 
@@ -134,7 +135,7 @@ def run_audit(
         attacks=specs(attacks),
         defenses=specs(defenses),
         seeds=(seeds,) if isinstance(seeds, int) else tuple(seeds),
-        **_read({name: arguments[name] for name in kinds(Options) if name not in _PARTS}),
+        **_converted({name: arguments[name] for name in kinds(Options) if name not in _PARTS}),
     )
     if out is not None:
         return audit(options, Path(out), resume=resume, progress=progress).results
@@ -180,7 +181,7 @@ def audit(
         resume: Continue the run in `out`.
         command: The command line that reproduces the run, for the report.
         progress: Print progress on stderr.
-        earlier: A run's config.json; what differs from it is printed.
+        earlier: A run's config.json; differences from it are printed.
     """
     config = _config(options)
     reuse_freed()
@@ -193,18 +194,8 @@ def audit(
             notes = dry_run(config, dataset)
         settings = run_folder.settings(config.as_config(dataset.n_sources), dataset.sha256)
         with run_folder.resumed(out, settings) if resume else run_folder.new(out, settings):
-            log.say(f"{config.dataset}: {sum(map(len, dataset.domains)):,} images in {len(dataset.domains)} domains")
-            for warning in dataset.warnings:
-                log.say(f"warning: {warning}")
-            for spec in config.methods:
-                log.say(f"{spec}: network {', '.join(config.network(spec, dataset.n_sources))}")
-                if any(networks.of_user for networks in config.metric_networks(spec, dataset.n_sources)):
-                    names = ", ".join(config.metric_names(spec, dataset.n_sources))
-                    log.say(f"{spec}: images that attacks draw are compared by {names}")
-                if advice := config.advice(spec, dataset.n_sources):
-                    log.say(f"{spec}: {advice}")
-            for note in notes:
-                log.say(note)
+            for line in [*_setup_lines(config, dataset), *notes]:
+                log.say(line)
             if earlier is not None and (changes := run_folder.differences(earlier.read_bytes(), settings)):
                 log.say(f"as in {earlier}, but for {run_folder.changes_text(changes)}")
             results = AuditResults.of(runner.run(command), out)
@@ -213,9 +204,23 @@ def audit(
     return Audited(results, out, unwritten)
 
 
+def _setup_lines(config: AuditConfig, dataset: Dataset) -> list[str]:
+    """The dataset, its warnings, and the networks of each method, in lines."""
+    lines = [f"{config.dataset}: {sum(map(len, dataset.domains)):,} images in {len(dataset.domains)} domains"]
+    lines += [f"warning: {warning}" for warning in dataset.warnings]
+    for spec in config.methods:
+        lines.append(f"{spec}: network {', '.join(config.network(spec, dataset.n_sources))}")
+        if any(networks.of_user for networks in config.metric_networks(spec, dataset.n_sources)):
+            names = ", ".join(config.metric_names(spec, dataset.n_sources))
+            lines.append(f"{spec}: images that attacks draw are compared by {names}")
+        if advice := config.advice(spec, dataset.n_sources):
+            lines.append(f"{spec}: {advice}")
+    return lines
+
+
 @fixed_arithmetic()
 def planned(options: Options) -> list[str]:
-    """What an audit with these options would run and take, in lines; trains two rounds and writes nothing."""
+    """The runs, the time and the memory of an audit with these options, in lines; trains two rounds and writes nothing."""
     config = _config(options)
     with ProgressLog() as log:
         dataset, config = config.load(log)
@@ -226,13 +231,14 @@ def planned(options: Options) -> list[str]:
 
 
 def _config(options: Options) -> AuditConfig:
+    """The checked configuration with these options."""
     options.check()
     with refused("an option or a part cannot be used"):
         return AuditConfig(**vars(options)).checked()
 
 
 class Written(NamedTuple):
-    """The paths of what was written, and one line for each report that could not be."""
+    """The paths of the written files, and one line for each report or figure that could not be written."""
 
     paths: list[Path]
     failures: list[str]
@@ -263,7 +269,7 @@ def write(results: Results, out: Path, figure_formats: Sequence[str] = ()) -> Wr
 
 
 def _write_figure(draw: Callable[[], Figure], path: Path, formats: Sequence[str]) -> list[Path]:
-    """Draws a figure anew for each format, and writes it as `path` with its suffix."""
+    """Draws a figure for each format, and writes it as `path` with the format's suffix."""
     paths = [path.with_suffix(f".{name}") for name in formats]
     for file in paths:
         save_figure(draw(), file)
@@ -271,6 +277,7 @@ def _write_figure(draw: Callable[[], Figure], path: Path, formats: Sequence[str]
 
 
 def _write_report(name: str, results: Results, out: Path) -> list[Path]:
+    """Writes the report of this name into the folder; returns its path."""
     report = Report.named(name)()
     path = out / report.filename
     text = report.render(results, out)
@@ -282,12 +289,12 @@ def _write_report(name: str, results: Results, out: Path) -> list[Path]:
 
 def specs(parts: str | Role | Sequence[str | Role]) -> tuple[str, ...]:
     """The specifications of one or several parts."""
-    several = [parts] if isinstance(parts, str | Role) else parts
-    return tuple(part if isinstance(part, str) else part.spec() for part in several)
+    sequence = [parts] if isinstance(parts, str | Role) else parts
+    return tuple(part if isinstance(part, str) else part.spec() for part in sequence)
 
 
-def _read(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with text in place of paths and single names converted; settings are checked with the methods'.
+def _converted(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with texts converted to paths and single names to tuples; settings are checked later, by the methods.
 
     Raises:
         ValueError: A value is of another type.
@@ -297,10 +304,10 @@ def _read(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _folder_name(config: AuditConfig) -> str:
-    """The default name of a run's folder; of many methods or targets it has the first and the number of the others."""
+    """The default name of a run's folder; of many methods or targets, the first and the number of the others."""
 
     def joined(names: Sequence[str]) -> str:
         text = "+".join(map(slug, names))
-        return text if len(text) <= LONGEST_LIST else f"{slug(names[0])}+{len(names) - 1}"
+        return text if len(text) <= MAX_NAME_LENGTH else f"{slug(names[0])}+{len(names) - 1}"
 
     return f"{joined(config.methods)}-{config.dataset}-{joined(config.targets)}-{config.preset}"

@@ -16,25 +16,25 @@ from fdgpriv.tasks.task import Predictions, Task
 
 GroupSizes = tuple[int | None, ...]
 GROUP_SIZES: GroupSizes = (1, 2, 5, 20, None)
-FEW_GROUP_SIZES: GroupSizes = (1, None)  # where simulating an artifact is expensive
+FEW_GROUP_SIZES: GroupSizes = (1, None)  # if simulating an artifact is expensive
 
 
 class Attack(Role):
     """An algorithm that infers private facts from artifacts, as an adversary could.
 
     Attributes:
-        reads: The kinds of artifact it uses, as classes, or names of artifact series; the first is its main one. It is
-            evaluated on each that a run shared.
+        reads: The kinds of artifact that it reads, as classes, or names of artifact series; the first is its main one. It
+            is evaluated on each of them that a run shared.
         task: The secret that it infers, with metric, chance and artifact-free baselines.
         threats: The adversaries that can run it, as in fdgpriv/threat.py.
         presets: By preset of the audit, the fields that it sets.
-        group_sizes: Numbers of images of the artifacts that it is evaluated on, None for the whole client. If None,
+        group_sizes: Numbers of images of the artifacts that it is evaluated on, with None for the whole client. If None,
             `GROUP_SIZES`, or `FEW_GROUP_SIZES` if simulating an artifact is expensive.
         ablations: Additional evaluations; ``layer``: single images at every layer; ``rounds``: artifacts of one client
             from several rounds combined.
         evaluates_models: Whether it passes images through models that clients shared, whose outputs must then be finite.
-        learned: Whether it learns from artifacts that it simulates; where a leak is planted it learns anew, from artifacts
-            with the same leak.
+        learned: Whether it learns from simulated artifacts; against a planted leak it learns from artifacts with the same
+            leak.
     """
 
     folder = "attacks"
@@ -55,12 +55,12 @@ class Attack(Role):
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """All tasks that its predictions answer, its own first."""
+        """All tasks that its predictions answer; the first is `task`."""
         return self.task, *self.task.implied
 
     @classmethod
     def kinds(cls) -> tuple[str, ...]:
-        """The names of the kinds of artifact it uses."""
+        """The names of the kinds of artifact that it reads."""
         return tuple(kind if isinstance(kind, str) else kind.kind for kind in cls.reads)
 
     @classmethod
@@ -69,8 +69,8 @@ class Attack(Role):
 
         Few sizes are used if clients receive different models, since simulations cannot be shared between them.
         """
-        wanted = cls.group_sizes or (FEW_GROUP_SIZES if series.expensive else GROUP_SIZES)
-        return tuple(size for size in wanted if size in FEW_GROUP_SIZES or not series.own_models)
+        sizes = cls.group_sizes or (FEW_GROUP_SIZES if series.expensive else GROUP_SIZES)
+        return tuple(size for size in sizes if size in FEW_GROUP_SIZES or not series.own_models)
 
     def check(self, image_size: int) -> None:
         """Raises ValueError in one line, before any training, if it cannot work on images of this side in pixels."""

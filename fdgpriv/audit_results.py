@@ -1,4 +1,4 @@
-"""Results with the folder of their audit: what `run_audit` returns, with views as data frames, figures and reports."""
+"""The results that `run_audit` returns, with data frames, figures and reports from the folder of the audit."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -37,7 +37,7 @@ class AuditResults(Results):
 
     @property
     def folder(self) -> Path | None:
-        """Where score tables and pictures are; None for results that belong to no folder."""
+        """The folder of score tables and pictures; None for results without a folder."""
         return self._folder
 
     @classmethod
@@ -81,7 +81,7 @@ class AuditResults(Results):
         super().save(path)
 
     def matrix(self) -> "pd.DataFrame":
-        """A row for each run, adversary, artifact and secret: the worst verdict of its scopes, and what that rests on."""
+        """A row for each run, adversary, artifact and secret: the worst verdict of its scopes, with its evidence."""
         return _frame(by_matrix_cell(self.runs))
 
     def frontier(self) -> "pd.DataFrame":
@@ -99,7 +99,7 @@ class AuditResults(Results):
         return ScoreTables.load(self._known_folder("score tables")).to_pandas()
 
     def figures(self) -> "Mapping[str, Callable[[], Figure]]":
-        """By name, what draws each figure that these results have."""
+        """By name, a function that draws each figure that these results have."""
         folder = self._known_folder("figures")
         drawings: dict[str, Callable[[], Figure]] = {}
         for report in Report.importable().values():
@@ -111,7 +111,7 @@ class AuditResults(Results):
 
         Args:
             name: ``frontier``: accuracy against leakage, by defense; ``curves``: leakage against the number of images;
-                ``reconstructions``: private images beside what attacks make of artifacts; ``roc``: of membership attacks.
+                ``reconstructions``: private images and their reconstructions; ``roc``: of membership attacks.
 
         Raises:
             ValueError: These results have no such figure, with those that they have.
@@ -128,12 +128,12 @@ class AuditResults(Results):
         """Writes a report; its format follows from the suffix.
 
         Args:
-            path: A file that ends as one of the reports does: .html, .md, .csv, .tex.
+            path: A file with the suffix of a report: .html, .md, .csv, .tex.
 
         Returns: the path.
 
         Raises:
-            ValueError: No report ends so.
+            ValueError: No report has this suffix.
         """
         path = Path(path).expanduser()
         by_suffix = {Path(report.filename).suffix: report for report in Report.importable().values()}
@@ -149,14 +149,14 @@ class AuditResults(Results):
         return self._folder
 
     def _files(self) -> list[str]:
-        """Relative to the folder, the score tables and pictures that are there."""
+        """The existing score tables and pictures, relative to the folder."""
         pictures = [figure.file for run in self.runs for figure in run.figures]
         pictures += [file for run in self.runs for attack in run.attacks for file in attack.figures]
         names = dict.fromkeys([*(f"{table}.parquet" for table in _TABLES), *pictures])
         return [name for name in names if self._folder is not None and (self._folder / name).is_file()]
 
     def __eq__(self, other: object) -> bool:
-        """Whether both say the same, wherever their files are."""
+        """Whether both have equal content, wherever their files are."""
         return isinstance(other, Results) and self.text() == other.text()
 
     def __repr__(self) -> str:
@@ -170,7 +170,7 @@ class AuditResults(Results):
 
 
 def _lack(path: Path) -> str:
-    """What a path lacks that has no results."""
+    """Why a path has no results, for an error."""
     if not path.exists():
         return "does not exist"
     return f"has no {FILE}" + ("; its audit is not finished" if (path / "config.json").exists() else "")

@@ -42,7 +42,7 @@ from fdgpriv.utils.seeds import generator
 from fdgpriv.verdicts.attack_scores import AttackScores, to_tables
 
 _PENDING = "interrupted before it"
-_CURVES = ("server", "insider")  # whose leakage is shown against the number of images behind an artifact by default
+_CURVES = ("server", "insider")  # adversaries whose leakage is evaluated by number of images, by default
 
 
 @dataclass(eq=False, kw_only=True)
@@ -60,7 +60,7 @@ class CompletedCell(MeasuredCell):
     attack_s: float = 0.0
 
     def add(self, key: str, scores_by_task: Mapping[str, AttackScores]) -> str:
-        """Adds the scores of the evaluation of this key on each of its tasks; returns a line for the progress."""
+        """Adds the scores of one evaluation on each of its tasks; returns a line for the progress."""
         self.scores |= scores_by_task
         attack_s = sum(scores.attack_s for scores in scores_by_task.values())
         self.attack_s += attack_s
@@ -70,7 +70,7 @@ class CompletedCell(MeasuredCell):
         return "" if scores.not_applicable else f"{key} in {attack_s:.1f} s"
 
     def score_tables(self, dataset: str, out: Path) -> ScoreTables:
-        """The score tables of all evaluations: as they are stored in the run's folder, and without scores where none are."""
+        """The score tables of all evaluations: the stored ones, and rows without scores for the others."""
         files = [out / name for name in self.score_files]
         stored = ScoreTables.joined([ScoreTables.load_archive(file) for file in files if file.is_file()])
         stored_names = set(stored.evaluations["evaluation"].to_pylist())
@@ -82,7 +82,7 @@ class CompletedCell(MeasuredCell):
 
 @dataclass(frozen=True)
 class CellRunner:
-    """Runs cells of one audit; what is stored of them already is loaded.
+    """Runs cells of one audit; loads the results that are stored already.
 
     Attributes:
         config: Validated, with its targets.
@@ -101,10 +101,10 @@ class CellRunner:
     train: TrainCell = train
 
     def run(self, cells: Sequence[Cell], completed: dict[Cell, CompletedCell]) -> None:
-        """Adds the results of each cell to `completed`; of one that Ctrl-C interrupts, those that it has."""
+        """Adds the results of each cell to `completed`; of a cell that Ctrl-C interrupts, its finished evaluations."""
         for number, cell in enumerate(cells):
-            if number:  # of the one before
-                release_memory()
+            if number:
+                release_memory()  # of the previous cell
             with whole_precision():
                 outcome = attempt(partial(self._run_cell, cell, completed))
             if isinstance(outcome, Failed):
@@ -114,16 +114,16 @@ class CellRunner:
                 else:
                     completed[cell] = self.failed(cell, outcome.line)
 
-    def failed(self, cell: Cell, why: str) -> CompletedCell:
-        """The results of a cell that ended early: only why."""
+    def failed(self, cell: Cell, reason: str) -> CompletedCell:
+        """The results of a cell that failed for this reason."""
         _, defense = defended(self.config.method(cell.method), cell.defense, self.config.inject_bug)
         return CompletedCell(
             cell=cell,
-            trained=Trained(utility=None, failed=why, train_s=0.0, wire_s=0.0),
+            trained=Trained(utility=None, failed=reason, train_s=0.0, wire_s=0.0),
             images=_images(self.config.populate(self.dataset, cell.method, cell.target, cell.seed)),
             artifacts=(),
             measurement=Measurement(defense.guarantee()),
-            not_measured=(f"Nothing was measured: {why}. What it had finished is kept for --resume.",),
+            not_measured=(f"Nothing was measured: {reason}. What it had finished is kept for --resume.",),
             records=(),
         )
 
@@ -139,6 +139,7 @@ class CellRunner:
             thin(self.out, cell, evaluator.transcript, self.config.keep)
 
     def _after_training(self, cell: Cell, trained: Trained, evaluator: Evaluator) -> CompletedCell:
+        """The results of a trained cell before its attacks, with the measured guarantee of its defense."""
         dim = len(evaluator.template.vector()) if evaluator.shares_styles else ENTRIES
         trained_on = participants_of(evaluator.method, evaluator.population.clients)
         sizes = {name: len(data) for name, data in trained_on.items()}
@@ -172,7 +173,7 @@ class CellRunner:
         return completed
 
     def evaluations(self, cell: Cell, evaluator: Evaluator) -> list[AttackEvaluation]:
-        """Every attack by every adversary on every kind that it reads, not evaluated yet."""
+        """One evaluation for each attack, adversary and kind of artifact that it reads; none has run yet."""
         run_key = RunKey(cell.method, self.config.dataset, cell.target, cell.seed, cell.defense)
         few = not self.config.every_ablation
         attacks = self.config.attacks if evaluator.method.disclosure().shares else ()
@@ -203,7 +204,7 @@ class CellRunner:
         ]
 
     def _evaluate_attacks(self, completed: CompletedCell, evaluator: Evaluator) -> None:
-        """Runs all evaluations in threads, and beside them what the claims measure; adds both to `completed`."""
+        """Runs all evaluations and the measurements of claims in threads; adds their results to `completed`."""
         folder, evaluations = completed.cell.folder, self.evaluations(completed.cell, evaluator)
         files = [evaluation.file for evaluation in evaluations]
         completed.score_files = [file.relative_to(self.out) for file in files]
@@ -247,11 +248,11 @@ def in_process(
     workers: int,
     say: Callable[[str], None],
 ) -> Callable[[Cell], CompletedCell | None]:
-    """In a process of its own: the function that returns a cell's results, None where Ctrl-C came before its training ended.
+    """For another process: a function that returns a cell's results; None if Ctrl-C came before its training ended.
 
     Args:
         parts, sha256: As of `reloaded`.
-        config, out, workers: As of the Runner.
+        config, out, workers: As of `CellRunner`.
         say: Prints a line.
     """
     log = ProgressLog(to=say)
@@ -277,14 +278,16 @@ def _trained_with_canaries(evaluator: Evaluator) -> CanaryAudit | None:
 
 
 def _images(population: Population) -> ImagesByDomain:
+    """The numbers of images by use, by domain and in all."""
     counts = {name: asdict(population.images(name)) for name in population.sources}
     total = {use: sum(count[use] for count in counts.values()) for use in ImageCount.model_fields}
     return ImagesByDomain(**total, domains={name: ImageCount(**count) for name, count in counts.items()})
 
 
 def _readable(attack: Attack, adversary: ThreatModel, evaluator: Evaluator) -> Sequence[str]:
-    """The kinds of artifact that this adversary reads, and those that crossed but cannot be evaluated; if there are none, one
-    for which the reason is reported.
+    """The kinds of artifact to evaluate: those that this adversary sees, and transferred ones that cannot be evaluated.
+
+    If there are none, one kind, for which the reason is reported.
     """
     shared = [kind for kind in attack.kinds() if kind in evaluator.artifact_series]
     readable = [kind for kind in shared if evaluator.artifact_series[kind].refused(adversary) is None]
@@ -293,10 +296,10 @@ def _readable(attack: Attack, adversary: ThreatModel, evaluator: Evaluator) -> S
 
 
 def _scheduled(evaluations: Sequence[AttackEvaluation]) -> list[AttackEvaluation]:
-    """The first, the last, the second, the last but one, and so on, of those that take long and then the others, by kind.
+    """Orders evaluations for threads: long ones first, and taken alternately from both ends of the list by kind.
 
-    Those that take long are begun early, so that no thread is left with one at the end. Neighbours of one kind often need
-    the same intermediate, for which two threads that work on them at once would wait.
+    Long ones start early, so that no thread is left with one at the end. Two neighbours of one kind often need the same
+    intermediate result, so that threads that work on them at once would wait for each other.
     """
     kinds = list(dict.fromkeys(evaluation.kind for evaluation in evaluations))
     by_kind = sorted(evaluations, key=lambda evaluation: kinds.index(evaluation.kind))

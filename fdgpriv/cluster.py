@@ -1,4 +1,4 @@
-"""Runs cells as tasks of a Ray cluster: in the run's folder where all machines share it, else in copies of its files.
+"""Runs cells as tasks of a Ray cluster: in the run's folder if all machines share it, else in copies of its files.
 
 Every machine has the same versions of fdgpriv and torch, and the dataset at the same path.
 """
@@ -21,7 +21,7 @@ from fdgpriv.utils.files import PART, write_bytes
 from fdgpriv.utils.ray_tasks import RayTasks, connected
 from fdgpriv.utils.work_queue import Died, PrintLine
 
-MOST_CORES = 4  # of one task
+MAX_CORES = 4  # of one task
 MakeWork = Callable[
     [Path, int, PrintLine], Callable[[Cell], CompletedCell | None]
 ]  # folder, threads: as of `in_process`
@@ -31,10 +31,10 @@ Files = Mapping[str, bytes]
 
 @dataclass(frozen=True)
 class Machine:
-    """What a machine of the cluster says of itself.
+    """Facts about a machine of the cluster.
 
     Attributes:
-        versions: Of fdgpriv and torch.
+        versions: Versions of fdgpriv and torch.
         shares: Whether it has the run's folder.
     """
 
@@ -44,7 +44,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class CellWithFiles:
-    """A cell, and what is stored of it already."""
+    """A cell and its stored files."""
 
     cell: Cell
     files: Files
@@ -63,8 +63,8 @@ def run_on_cluster(
 
     Args:
         address: HOST:PORT, or auto.
-        cells: To run.
-        make: As of `in_process`, for the folder that a task works in and its number of threads.
+        cells: The cells to run.
+        make: As of `in_process`, given the folder and the number of threads of a task.
         out: The folder of the run, in which all files lie at the end.
         on_gpu: Whether a task takes a GPU.
         say: Prints a line.
@@ -77,7 +77,7 @@ def run_on_cluster(
         nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
         machines = _machines(ray, nodes, marker)
         is_shared = all(machine.shares for machine in machines)
-        cores = min([MOST_CORES, *(int(node["Resources"]["CPU"]) for node in nodes)])
+        cores = min([MAX_CORES, *(int(node["Resources"]["CPU"]) for node in nodes)])
         say(f"Ray: {len(machines)} machines, {'one folder' if is_shared else 'files are copied'}")
 
         def stored(cell: Cell, outcome: tuple[CompletedCell | None, Files | None] | Died) -> None:
@@ -98,7 +98,7 @@ def run_on_cluster(
 
 @contextmanager
 def _marked(out: Path) -> Iterator[Path]:
-    """A file in the folder of the run, as long as the context lasts: who has it there has this folder."""
+    """A temporary file in the folder of the run, by which other machines recognise the folder."""
     marker = out.absolute() / f".shared-{uuid4().hex}"
     marker.touch()
     try:
@@ -108,12 +108,12 @@ def _marked(out: Path) -> Iterator[Path]:
 
 
 def _machines(ray: Any, nodes: Sequence[Mapping[str, Any]], marker: Path) -> list[Machine]:
-    """What each of these nodes says of itself; a ValueError where one cannot work on the run."""
+    """The facts about these nodes; ValueError if one cannot work on the run."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    ask, machines = ray.remote(num_cpus=0)(_machine), []
+    task, machines = ray.remote(num_cpus=0)(_machine), list[Machine]()
     for node in nodes:
-        on_node = ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
+        on_node = task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
         name = node["NodeManagerAddress"]
         try:
             machines.append(ray.get(on_node.remote(marker)))
@@ -128,6 +128,7 @@ def _machines(ray: Any, nodes: Sequence[Mapping[str, Any]], marker: Path) -> lis
 
 
 def _machine(marker: Path) -> Machine:
+    """The facts about this machine."""
     return Machine(_versions(), marker.is_file())
 
 
@@ -138,7 +139,7 @@ def _versions() -> str:
 def _work(
     make: MakeWork, marker: Path | None, threads: int, say: PrintLine
 ) -> Callable[[CellWithFiles], tuple[CompletedCell | None, Files | None]]:
-    """In a task: the function that runs a cell, in the folder of this marker or, without one, in a copy that it returns."""
+    """For a task: a function that runs a cell in the marker's folder; without one, in a copy, whose files it returns."""
 
     def work(packed: CellWithFiles) -> tuple[CompletedCell | None, Files | None]:
         if marker is not None:
@@ -161,7 +162,7 @@ def _files(out: Path, cell: Cell) -> Files:
 
 
 def _replace(files: Files, out: Path, cell: Cell) -> None:
-    """Makes the files of a cell in the folder of a run these; the record of its training, which says it is whole, is last."""
+    """Replaces the files of a cell in the folder of a run; the record of its training, which marks it as complete, is last."""
     last = trained_file(Path(), cell).as_posix()
     for name in sorted(files, key=lambda name: name == last):
         (out / name).parent.mkdir(parents=True, exist_ok=True)

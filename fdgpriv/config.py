@@ -43,7 +43,7 @@ class AuditConfig(Options):
     """Options with imported parts, consistency checks and derived settings.
 
     Attributes:
-        unusable: By role and name, why a part that "all" includes cannot be used; the others are.
+        unusable: By role and name, the reason why a part that "all" includes cannot be used.
     """
 
     unusable: Mapping[tuple[str, str], str] = field(default_factory=dict)
@@ -53,16 +53,15 @@ class AuditConfig(Options):
         self.check()
         methods = {name: attempt(partial(self.method, name)) for name in self.method_specs if self.methods == ALL}
         attacks = {name: attempt(partial(self._usable, name)) for name in self.attack_specs if self.attacks == ALL}
-        tried: dict[tuple[str, str], object] = {("method", name): part for name, part in methods.items()} | {
-            ("attack", name): part for name, part in attacks.items()
-        }
+        outcomes: dict[tuple[str, str], object] = {("method", name): part for name, part in methods.items()}
+        outcomes |= {("attack", name): part for name, part in attacks.items()}
         config = replace(
             self,
             methods=tuple(spec for spec in self.method_specs if not isinstance(methods.get(spec), Failed)),
             attacks=tuple(spec for spec in self.attack_specs if not isinstance(attacks.get(spec), Failed)),
             threats=self.threats or tuple(THREATS),
             device=_device(self.device),
-            unusable={name: part.line for name, part in tried.items() if isinstance(part, Failed)},
+            unusable={name: part.line for name, part in outcomes.items() if isinstance(part, Failed)},
         )
         parts = [config.method(spec) for spec in config.methods]
         for part in parts:
@@ -70,38 +69,54 @@ class AuditConfig(Options):
                 raise ValueError(
                     f"--engine: {part.name()} is no federation of clients, and runs with --engine local only"
                 )
-        threats = {spec: config._usable(spec).threats for spec in config.attacks}
-        noised = False
-        for spec in self.defenses:
-            for part in parts:
-                _, defense = defended(part, spec)
-                _, buggy = defended(part, spec, self.inject_bug)
-                noised = noised or (defense.guarantee().epsilon is not None and buggy != defense)
-        if self.inject_bug is not None and not noised:
-            raise ValueError(
-                f"--inject-bug: has no effect: none of {', '.join(self.defenses)} adds noise to what "
-                f"{', '.join(config.methods)} shares"
-            )
-        for i, part in enumerate(parts):
-            if (same := parts.index(part)) < i:
-                raise ValueError(
-                    f"--method: want each method once, got {config.methods[same]} and {config.methods[i]}, which are equal"
-                )
+        roles = {spec: config._usable(spec).threats for spec in config.attacks}
+        config._check_defenses(parts)
+        config._check_distinct(parts)
         if self.attacks != ALL:
             if config.attacks and not any(part.disclosure().shares for part in parts):
                 names = " and ".join(config.methods)
                 raise ValueError(f"--attack: {names} shares nothing that an attack could read; want --attack none")
             for spec in config.attacks:
                 config._check_reads(spec, parts)
-        for role in self.threats:
-            if not any(role in roles for roles in threats.values()):
-                raise ValueError(f"--threat: want a role of one of the attacks, got {role}")
-        for spec, roles in threats.items():
-            if self.attacks != ALL and not set(roles) & set(config.threats):
-                raise ValueError(
-                    f"--attack: {spec} has the roles {', '.join(roles)}; got --threat {' '.join(self.threats)}"
-                )
+        self._check_roles(roles)
         return config
+
+    def _check_defenses(self, methods: Sequence[Method]) -> None:
+        """Raises ValueError if a defense does not apply to a method, or `inject_bug` changes none of them."""
+        bug_has_effect = False
+        for spec in self.defenses:
+            for method in methods:
+                _, defense = defended(method, spec)
+                _, buggy = defended(method, spec, self.inject_bug)
+                bug_has_effect |= defense.guarantee().epsilon is not None and buggy != defense
+        if self.inject_bug is not None and not bug_has_effect:
+            raise ValueError(
+                f"--inject-bug: has no effect: none of {', '.join(self.defenses)} adds noise to what "
+                f"{', '.join(self.methods)} shares"
+            )
+
+    def _check_distinct(self, methods: Sequence[Method]) -> None:
+        """Raises ValueError if two methods are equal."""
+        for i, method in enumerate(methods):
+            if (first := methods.index(method)) < i:
+                raise ValueError(
+                    f"--method: want each method once, got {self.methods[first]} and {self.methods[i]}, which are equal"
+                )
+
+    def _check_roles(self, roles: Mapping[str, Sequence[str]]) -> None:
+        """Raises ValueError if a threat is no role of any attack, or a named attack has no role among the threats.
+
+        Args:
+            roles: By attack, its roles.
+        """
+        for role in self.threats:
+            if not any(role in attack_roles for attack_roles in roles.values()):
+                raise ValueError(f"--threat: want a role of one of the attacks, got {role}")
+        for spec, attack_roles in roles.items():
+            if self.attacks != ALL and not set(attack_roles) & set(self.threats or THREATS):
+                raise ValueError(
+                    f"--attack: {spec} has the roles {', '.join(attack_roles)}; got --threat {' '.join(self.threats)}"
+                )
 
     def _check_reads(self, spec: str, methods: Sequence[Method]) -> None:
         """Raises ValueError if the attack `spec` reads nothing that any of the methods shares."""
@@ -113,7 +128,10 @@ class AuditConfig(Options):
         reads = self.attack(spec).kinds()
         if not applies(reads):
             names = ", ".join(name for name, attack in Attack.importable().items() if applies(attack.kinds()))
-            kinds, shared = " or ".join(reads), dict.fromkeys(kind for one in sharing for kind in one.uploads)
+            kinds, shared = (
+                " or ".join(reads),
+                dict.fromkeys(kind for disclosed in sharing for kind in disclosed.uploads),
+            )
             raise ValueError(
                 f"--attack: {spec} reads {kinds}, which {' and '.join(self.method_specs)} does not share, but "
                 f"{', '.join(shared)}; want attacks that read these: {names}"
@@ -121,7 +139,7 @@ class AuditConfig(Options):
 
     @property
     def photographs(self) -> bool:
-        """Whether the images are not the digits, which have networks of their own."""
+        """Whether the images are photographs: any dataset other than the digits."""
         return self.dataset != "digits"
 
     @property
@@ -138,7 +156,7 @@ class AuditConfig(Options):
 
     @property
     def repeats(self) -> int:
-        """How often an attack is run, each time with its own randomness; scores are averaged."""
+        """Number of runs of an attack with different random numbers; scores are averaged."""
         return 3 if self.preset == "thorough" else 1
 
     @property
@@ -154,9 +172,9 @@ class AuditConfig(Options):
             domains: Number of source domains.
         """
         names = ("clients", "partition", "backbone", "image_size", "held_out")
-        asked = Setup(**{name: getattr(self, name) for name in names})
+        options = Setup(**{name: getattr(self, name) for name in names})
         paper = self.method(spec).paper_setup if self.preset == "paper" else Setup()
-        specified, preset = asked.over(paper), SETUPS[self.preset]
+        specified, preset = options.over(paper), SETUPS[self.preset]
         setup = specified.over(preset)
         clients = setup.clients if setup.clients_per_domain is None else setup.clients_per_domain * domains
         if specified.clients is None and specified.clients_per_domain is None and preset.clients is not None:
@@ -193,7 +211,7 @@ class AuditConfig(Options):
         return part.configured({**part.presets.get(self.preset, {}), **named})
 
     def _usable(self, spec: str) -> Attack:
-        """The attack `spec`, after all that its class declares was checked."""
+        """The attack `spec`; raises what its class raises if a declared attribute is invalid."""
         attack = self.attack(spec)
         for role in attack.threats:
             for kind in attack.kinds():
@@ -212,8 +230,8 @@ class AuditConfig(Options):
             say=None if log is None else log.say,
         )
         targets = self.targets or (dataset.default_target,)
-        every = dataset.targets or dataset.names
-        targets = every if targets == ALL else tuple(dataset.target(target).name for target in targets)
+        all_targets = dataset.targets or dataset.names
+        targets = all_targets if targets == ALL else tuple(dataset.target(target).name for target in targets)
         if len(set(targets)) != len(targets):
             raise ValueError(f"--target: want each domain once, got {' '.join(targets)}")
         shared = [warning for target in targets if (warning := target_among_sources(dataset, target)) is not None]
@@ -223,14 +241,14 @@ class AuditConfig(Options):
         elif self.preset in IMAGES:
             dataset = dataset.few(IMAGES[self.preset])
             if self.auxiliary is None and self.units_per_domain is None:
-                dataset = replace(dataset, whole=None)  # what is left out would take time
-        return dataset, replace(self, targets=targets, clients=self._clients_given(dataset, targets))
+                dataset = replace(dataset, whole=None)  # shadow clients of left-out images would take time
+        return dataset, replace(self, targets=targets, clients=self._client_count(dataset, targets))
 
-    def _clients_given(self, dataset: Dataset, targets: Sequence[str]) -> int | None:
-        """The number of clients: of a divided dataset that of its source domains, else as asked for.
+    def _client_count(self, dataset: Dataset, targets: Sequence[str]) -> int | None:
+        """The number of clients: the option, or for a divided dataset that of the clients in its source domains.
 
         Raises:
-            ValueError: Another number is asked for, or it depends on the target.
+            ValueError: The option differs from the dataset's number, or that depends on the target.
         """
         if self.partition != GIVEN:
             return self.clients
@@ -293,13 +311,13 @@ class AuditConfig(Options):
         )
 
     def _weights(self, name: str) -> Path | None:
-        """The file or folder of the backbone's weights; None for those that it has without one."""
+        """The file or folder of the backbone's weights; None for its default weights."""
         if self.weights is None and self.preset == "paper" and name != "small_resnet":
             return Path()  # the papers use ImageNet weights: search torch's checkpoints
         return self.weights
 
     def network(self, spec: str, domains: int) -> tuple[str, str]:
-        """The network that the method `spec` trains, and which weights it starts from and where they are from."""
+        """The network that the method `spec` trains, and the origin of its initial weights."""
         if self.method(spec).own_network:
             return "the method's own", RANDOM
         name = self.setup(spec, domains).backbone
@@ -309,7 +327,7 @@ class AuditConfig(Options):
             return name, "not found"
 
     def advice(self, spec: str, domains: int) -> str | None:
-        """What to set where a network that starts from ImageNet weights is trained as one from scratch, or the reverse."""
+        """A line of advice if settings for training from scratch are used with ImageNet weights, or the reverse; else None."""
         _, weights = self.network(spec, domains)
         method = self.method(spec)
         if weights == RANDOM:
@@ -321,18 +339,21 @@ class AuditConfig(Options):
         return f"lr {lr:g} is for training from scratch; from ImageNet weights try --set lr=0.002 buffers=freeze"
 
     def metric_networks(self, spec: str, domains: int) -> tuple[MetricNetworks, MetricNetworks]:
-        """What compares images that attacks draw: from styles of a frozen encoder, if the method has one, and from all else.
+        """The networks that compare reconstructions with private images: from a frozen encoder's styles, and all others.
 
-        Attacks on a frozen encoder's styles do not optimise against the network that the federation trains; the others do,
-        and that network compares nothing of theirs. Digits are compared by the shipped extractor.
+        No network compares reconstructions that were optimised against it. Attacks on a frozen encoder's styles do not
+        optimise against the network that the federation trains; all others do. Digits are compared by the shipped extractor.
         """
         if not self.photographs:
             return SHIPPED, SHIPPED
-        every, others = (MetricNetworks.at_hand(self.weights, name) for name in (None, self.network(spec, domains)[0]))
-        return every if self.method(spec).disclosure().styles.frozen_encoder else others, others
+        trained_network, _ = self.network(spec, domains)
+        others = MetricNetworks.at_hand(self.weights, trained_network)
+        if not self.method(spec).disclosure().styles.frozen_encoder:
+            return others, others
+        return MetricNetworks.at_hand(self.weights, None), others
 
     def metric_names(self, spec: str, domains: int) -> list[str]:
-        """The names of these networks."""
+        """The names of the networks of `metric_networks`."""
         return list(dict.fromkeys(name for networks in self.metric_networks(spec, domains) for name in networks.names))
 
     def as_config(self, domains: int) -> dict[str, Any]:
@@ -358,12 +379,14 @@ class AuditConfig(Options):
         }
 
     def _setup_as_config(self, spec: str, domains: int) -> dict[str, Any]:
+        """The set-up of a method in results.json."""
         name, weights = self.network(spec, domains)
-        named = {"backbone": name, "weights": weights, "metrics": self.metric_names(spec, domains)}
-        return self.setup(spec, domains).as_config() | named
+        networks = {"backbone": name, "weights": weights, "metrics": self.metric_names(spec, domains)}
+        return self.setup(spec, domains).as_config() | networks
 
 
 def _device(name: str) -> str:
+    """``cpu`` or ``cuda``; ValueError if torch finds no such device."""
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and not torch.cuda.is_available():

@@ -1,4 +1,4 @@
-"""The role Defense: what protects a client's data where it is shared, and the privacy that this guarantees."""
+"""The role Defense: protects a client's data when it is shared, and states its privacy guarantee."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,9 +25,9 @@ class Guarantee:
     """The differential privacy guarantee of a defense.
 
     Attributes:
-        epsilon: For one unit over the whole run; None if nothing is proved.
+        epsilon: Of one unit over the whole run; None if nothing is proved.
         delta: Of the (epsilon, delta) guarantee; None if nothing is proved.
-        statement: In words: artifact, unit, adjacency and number of releases.
+        statement: Sentences with artifact, unit, adjacency and number of releases.
         protects: The kinds of artifact that the guarantee covers.
         gaussian: Whether all noise is Gaussian, so that the tighter measured bound for it is valid.
     """
@@ -40,15 +40,16 @@ class Guarantee:
 
 
 class Defense(Role):
-    """Protects clients' data: in their training, in what they share, or in what the server sees of it.
+    """Protects clients' data in their training, in shared artifacts, or in the server's view of these.
 
-    Each hook by default changes nothing; a defense overrides those it acts by, and `guarantee`.
+    By default no hook changes anything; a defense overrides the hooks that it needs, and `guarantee`.
+
+    Attributes:
+        suggested: Settings that a report may suggest; the first that applies is used.
     """
 
     folder = "defenses"
-    suggested: ClassVar[
-        tuple[str, ...]
-    ] = ()  # settings that a report may suggest to try; the first that applies counts
+    suggested: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def parse(cls, spec: str) -> Any:
@@ -65,10 +66,10 @@ class Defense(Role):
         return method
 
     def bound_to(self, sharing: Disclosure) -> Self:
-        """This defense, calibrated to what the method shares and how often.
+        """This defense, calibrated to the kinds and the number of releases of a method.
 
         Raises:
-            ValueError: The defense is not applicable to what this method shares.
+            ValueError: The defense is not applicable to the method's artifacts.
         """
         return self
 
@@ -77,20 +78,22 @@ class Defense(Role):
         return self
 
     def check_sizes(self, sizes: Mapping[str, int]) -> None:
-        """Raises ValueError where the guarantee says nothing for clients of so many images."""
+        """Raises ValueError if the guarantee does not hold for clients with these numbers of images."""
 
     def check_model(self, model: nn.Module) -> None:
-        """Raises ValueError where the defense changes nothing of a federation that trains this network."""
+        """Raises ValueError if the defense has no effect on a federation that trains this network."""
 
     def protect(
         self, outgoing: SharedContent, rng: torch.Generator, received: ModelState | None = None
     ) -> Artifact | StyleDraft:
-        """What is shared instead of `outgoing`; runs on the client. A draft stays one only if another defense may follow.
+        """The protected content, which is shared instead of `outgoing`; runs on the client.
+
+        A draft may be returned as a draft, so that further defenses can act on it.
 
         Args:
-            outgoing: An artifact, or the per-image styles that one is computed from.
-            rng: Of the noise.
-            received: The model that the client received last; None if it received none.
+            outgoing: An artifact, or a draft with the per-image styles from which one is computed.
+            rng: Random numbers of the noise.
+            received: The latest model that the client received; None if it received none.
         """
         return outgoing
 
@@ -100,21 +103,21 @@ class Defense(Role):
         return protected.finish() if isinstance(protected, StyleDraft) else protected
 
     def withholds(self, artifact: Artifact, samples: int) -> bool:
-        """Whether a client with so many samples does not share this artifact."""
+        """Whether a client with this number of samples does not share this artifact."""
         return False
 
     def can_withhold(self, kind: str) -> bool:
-        """Whether some clients may not share artifacts of this kind."""
+        """Whether the defense can withhold artifacts of this kind."""
         return False
 
     @property
     def aggregates(self) -> bool:
-        """Whether the server sees only the sum of answers that it needs no more of than their mean."""
+        """Whether the server sees only the sum of answers, if it needs only their mean."""
         return False
 
     @property
     def colluding(self) -> int:
-        """How many clients tell the server the masks of sums."""
+        """Number of clients that tell the server their masks."""
         return 0
 
     @property
@@ -123,31 +126,31 @@ class Defense(Role):
         return False
 
     def relayed(self, artifact: Artifact, latest: Mapping[str, Artifact]) -> Artifact:
-        """What a client receives in place of another's artifact, or of one that the server made of several clients'.
+        """The artifact that a client receives instead of another client's, or of one computed from several clients'.
 
         Args:
-            artifact: As the server has it.
-            latest: By client, its last artifact of that kind, or of the kind that the server's is made of.
+            artifact: The artifact as the server has it.
+            latest: By client, its latest artifact of that kind, or of the kind that the artifact is computed from.
         """
         return artifact
 
     def alters(self, kind: str) -> bool:
-        """Whether artifacts of this kind, or those that they are computed from, are changed by `protect`.
+        """Whether `protect` changes artifacts of this kind, or those that they are computed from.
 
-        By default all kinds, if the defense has a `protect` of its own.
+        By default true of all kinds, if the defense overrides `protect`.
         """
         return type(self).protect is not Defense.protect
 
     def worlds(self, dim: int, draws: int, rng: torch.Generator) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Membership scores (draws,) of a run's releases in two neighbouring worlds, the first with the canary.
+        """Membership scores (draws,) of a run's releases in two neighbouring worlds; the first contains the canary.
 
         A score is the logarithm of the likelihood ratio of the run's releases, so that scores of several defenses add up.
-        The worlds are the worst case for the defense, with its own noise. None if the defense proves nothing.
+        The worlds are the worst case for the defense. None if the defense proves nothing.
 
         Args:
             dim: Length of one released vector.
             draws: Number of independent runs of each world.
-            rng: Of the noise.
+            rng: Random numbers of the noise.
         """
         return None
 
@@ -156,29 +159,29 @@ class Defense(Role):
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Scores (m,) of canaries in one client's training or release, and whether each was among its data (m,).
 
-        A fair coin includes each canary, or makes it one of two opposite ones; higher scores mean "included", or the
-        first. None if no guarantee is about single images.
+        A fair coin decides whether each canary is included, or which of two opposite canaries is; higher scores mean
+        "included", or the first. None if no guarantee is about single images.
 
         Args:
-            method: As trained under the defense.
+            method: The method as trained under the defense.
             federation: Builds the network.
-            data: The client's.
-            rng: Of the canaries and the training.
+            data: The client's data.
+            rng: Random numbers of the canaries and the training.
         """
         return None
 
     def proving(self) -> "Sequence[Defense]":
-        """The defenses that it consists of, as far as they prove something."""
+        """The parts of this defense that have a guarantee."""
         return [self] if self.guarantee().epsilon is not None else []
 
     def guarantee(self) -> Guarantee:
-        """The guarantee; by default that nothing is proved."""
+        """The guarantee; by default, that nothing is proved."""
         return Guarantee(None, None, f"{self.name()} proves nothing: no finite epsilon.")
 
 
 @dataclass(frozen=True)
 class Combined(Defense):
-    """Several defenses, each applied to what the one before it gives."""
+    """Several defenses, applied one after the other."""
 
     parts: tuple[Defense, ...]
 
@@ -249,24 +252,23 @@ class Combined(Defense):
         return any(part.alters(kind) for part in self.parts)
 
     def worlds(self, dim: int, draws: int, rng: torch.Generator) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Summed scores of the parts that prove something; None if one of them cannot be simulated, or there is none."""
+        """The summed scores of the parts with a guarantee; None if one of them cannot be simulated, or there is none."""
         worlds_of_parts = [part.worlds(dim, draws, rng) for part in self.proving()]
         simulated = [worlds for worlds in worlds_of_parts if worlds is not None]
         if not simulated or len(simulated) < len(worlds_of_parts):
             return None
-        return torch.stack([first for first, _ in simulated]).sum(0), torch.stack(
-            [second for _, second in simulated]
-        ).sum(0)
+        with_canary, without = (torch.stack(scores).sum(0) for scores in zip(*simulated, strict=True))
+        return with_canary, without
 
     def canaries(
         self, method: Any, federation: Federation, data: ClientData, rng: torch.Generator
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Of the one part that proves something; None if several do, or none."""
+        """The canaries of the only part with a guarantee; None if several parts have one, or none."""
         proving = self.proving()
         return proving[0].canaries(method, federation, data, rng) if len(proving) == 1 else None
 
     def guarantee(self) -> Guarantee:
-        """Of the parts that prove something together: their epsilons and deltas add up."""
+        """The joint guarantee of all parts that have one: epsilons and deltas add up."""
         guarantees = [part.guarantee() for part in self.proving()]
         others = [part.name() for part in self.parts if part.guarantee().epsilon is None]
         statements = [guarantee.statement for guarantee in guarantees] + [f"{name} proves nothing." for name in others]
@@ -286,7 +288,9 @@ class Combined(Defense):
 
 
 def defended(method: M, spec: str, bug: Bug | None = None) -> tuple[M, Defense]:
-    """The method as its clients train under the defense `spec`, and that defense calibrated to it, with a bug if told so.
+    """The method as its clients train under the defense `spec`, and the defense, calibrated to the method.
+
+    `bug` is a deliberate error in its noise.
 
     Raises:
         ValueError: The defense is not applicable to the method.

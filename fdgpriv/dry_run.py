@@ -1,4 +1,4 @@
-"""Builds what an audit will train and compare with, so that invalid settings fail before anything is written."""
+"""Builds all partitions, models and metric networks of an audit, so that invalid settings fail before anything is written."""
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -8,8 +8,9 @@ from functools import partial
 import torch
 
 from fdgpriv.config import AuditConfig
-from fdgpriv.data.dataset import Dataset
+from fdgpriv.data.dataset import ClientData, Dataset
 from fdgpriv.defense import defended
+from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.unfederated import participants_of
 from fdgpriv.federation.weights import Weights
 from fdgpriv.models.architecture import RANDOM
@@ -20,7 +21,7 @@ from fdgpriv.utils.seeds import generator
 
 
 def dry_run(config: AuditConfig, dataset: Dataset) -> list[str]:
-    """Builds every partition, model and metric's network once; what the user should know before the training, in lines.
+    """Builds every partition, model and metric network once; returns lines that the user should read before the training.
 
     Raises:
         ValueError: One cannot be built, or an option has no effect.
@@ -39,7 +40,7 @@ def dry_run(config: AuditConfig, dataset: Dataset) -> list[str]:
 
 
 def _built(config: AuditConfig, dataset: Dataset, weights: Mapping[str, dict[TrainingKey, Weights | None]]) -> bool:
-    """Whether any method trains a backbone, after all were built and all settings checked; fills in the `weights`."""
+    """Builds and checks all methods under all defenses; returns whether any trains a backbone, and fills in `weights`."""
     built = set[str]()
 
     def recorded(name: str, build: Callable[[torch.Generator], Backbone], rng: torch.Generator) -> Backbone:
@@ -53,35 +54,40 @@ def _built(config: AuditConfig, dataset: Dataset, weights: Mapping[str, dict[Tra
         for seed in config.seeds:
             for spec in config.methods:
                 population = config.populate(dataset, spec, target, seed)
-                clients = population.clients
-                if config.units_per_domain is not None and any(
-                    len(d.unique()) > 1 for d in population.domain_of.values()
-                ):
+                several_domains = any(len(domains.unique()) > 1 for domains in population.domain_of.values())
+                if config.units_per_domain is not None and several_domains:
                     raise ValueError("--units-per-domain: has no effect: clients hold images of several domains")
-                method = config.method(spec)
-                weights[spec][seed, target] = population.weights(method.disclosure().weights)
-                federation = config.federation(dataset, list(clients), seed, spec)
+                weights[spec][seed, target] = population.weights(config.method(spec).disclosure().weights)
+                federation = config.federation(dataset, list(population.clients), seed, spec)
                 name = config.setup(spec, dataset.n_sources).backbone
                 federation = replace(federation, backbone=partial(recorded, name, federation.backbone))
-                method.check(method.model(federation, generator(seed)))
-                trained_on = participants_of(method, clients)
-                for client_data in trained_on.values():
-                    method.check_data(client_data)
-                for defense in config.defenses:
-                    protected_method, protecting = defended(method, defense, config.inject_bug)
-                    protecting.check_sizes({name: len(client_data) for name, client_data in trained_on.items()})
-                    trained = protected_method.model(federation, generator(seed))
-                    protected_method.check(trained)
-                    for client_data in trained_on.values():
-                        protected_method.check_data(client_data)
-                    protecting.check_model(trained)
+                _check_method(config, spec, federation, population.clients, seed)
     return bool(built)
 
 
-def check_image_size(name: str, network: Backbone, image_size: int) -> None:
-    """Raises ValueError if the backbone `name` has no features of images of this side: two go through a copy of it.
+def _check_method(
+    config: AuditConfig, spec: str, federation: Federation, clients: Mapping[str, ClientData], seed: int
+) -> None:
+    """Builds the model of a method under each defense; ValueError if a setting fits neither the model nor the data."""
+    method = config.method(spec)
+    data = participants_of(method, clients)
+    method.check(method.model(federation, generator(seed)))
+    for client_data in data.values():
+        method.check_data(client_data)
+    for defense_spec in config.defenses:
+        defended_method, defense = defended(method, defense_spec, config.inject_bug)
+        defense.check_sizes({name: len(client_data) for name, client_data in data.items()})
+        model = defended_method.model(federation, generator(seed))
+        defended_method.check(model)
+        for client_data in data.values():
+            defended_method.check_data(client_data)
+        defense.check_model(model)
 
-    With numbers: the modules that compute shapes alone take longer to import than the copy takes.
+
+def check_image_size(name: str, network: Backbone, image_size: int) -> None:
+    """Raises ValueError if the backbone `name` cannot be computed on images of this side, by passing two images.
+
+    A pass with numbers is faster than importing the modules that compute only shapes.
     """
     images = torch.zeros(2, 3, image_size, image_size)
     try:
@@ -98,7 +104,7 @@ def check_image_size(name: str, network: Backbone, image_size: int) -> None:
 
 
 def _compared_by_users_networks(config: AuditConfig, dataset: Dataset) -> bool:
-    """Whether images that attacks draw are compared by networks from the user's files, after all of these were checked."""
+    """Checks all metric networks; returns whether reconstructions are compared by networks from the user's files."""
     if not any(config.attack(spec).task.draws_images for spec in config.attacks):
         return False
     networks = [network for spec in config.methods for network in config.metric_networks(spec, dataset.n_sources)]

@@ -1,4 +1,4 @@
-"""Estimates what an audit takes, from two timed rounds of each federation on few images, and says which attacks apply.
+"""Estimates the time and memory of an audit from two timed rounds of each federation, and lists the attacks that apply.
 
 Nothing is written. The time of attacks is scaled from recorded audits: their seconds for each evaluation, in units of the
 seconds of one round of training in the same audit.
@@ -28,13 +28,13 @@ from fdgpriv.method import Method
 from fdgpriv.training import Cell, PreparedCell
 from fdgpriv.utils.console import ProgressLog
 
-TIMED_ROUNDS = 2  # the second without what is sent once
+TIMED_ROUNDS = 2  # the first has additional artifacts that are sent once
 TIMED_IMAGES = 24  # of each client
 # Seconds of one thread for one evaluation of an attack, by preset, in units of the wall time of one round.
 EVALUATION_ROUNDS: Mapping[str, float] = {"quick": 2.0, "default": 5.0, "thorough": 16.0}
-BUSY = 0.5  # share of the time below which the machine had other work
+BUSY = 0.5  # share of processor time below which the machine had other work
 SPREAD = 2.0  # factor between the estimated time of attacks and the ends of its range
-# Memory of attacks in GB, by preset, where images have 32 pixels; more in proportion to their side.
+# Memory of attacks in GB, by preset, for images of 32 pixels; it grows in proportion to their side.
 ATTACK_MEMORY: Mapping[str, float] = {"quick": 0.6, "default": 3.5, "thorough": 3.5}
 REFERENCE_SIDE = 32  # pixels
 
@@ -45,9 +45,9 @@ class _Stopped(Exception):
 
 @dataclass
 class TimedWire(Wire):
-    """A wire that notes when each round begins, and stops the training after some rounds.
+    """A wire that notes when each round begins, and stops the training after `TIMED_ROUNDS`.
 
-    It begins when the server first sends its model, or asks clients to train that are sent none.
+    A round begins when the server first sends its model, or a request without a model.
 
     Attributes:
         began: By round, the time and the processor time of this process, in seconds.
@@ -68,16 +68,16 @@ class TimedWire(Wire):
 
 @dataclass(frozen=True)
 class CellEstimate:
-    """What one cell takes.
+    """The time and storage of one cell, and the attacks that apply.
 
     Attributes:
         train_s: Seconds of training.
-        attack_s: Seconds of attacks, where the preset's were recorded.
-        idle: Share of that time which an idle machine would take, by the processor time that the timed rounds took.
-        transcript_bytes: What the transcript stores while attacks read it.
-        applying: By attack, the kinds of artifact and the adversaries that it is evaluated for.
-        not_applying: By attack, why it is evaluated for none.
-        failed: Why the training could not be timed; all else is then empty.
+        attack_s: Seconds of attacks; None if no audit with the preset was recorded.
+        idle: Share of the time that an idle machine would take, from the processor time of the timed rounds.
+        transcript_bytes: Bytes that the transcript stores while attacks read it.
+        applying: By attack, the kinds of artifact and the adversaries that it is evaluated on.
+        not_applying: By attack that is not evaluated, the reason.
+        failed: The reason why the training could not be timed; all other fields are then empty.
     """
 
     train_s: float = 0.0
@@ -90,16 +90,16 @@ class CellEstimate:
 
 
 def estimate(config: AuditConfig, dataset: Dataset, cells: Sequence[Cell], workers: int, log: ProgressLog) -> list[str]:
-    """What the audit of these cells takes, in lines.
+    """The time and memory of the audit of these cells, in lines.
 
-    Cells that differ only in target or seed are taken to be equal.
+    Cells that differ only in target or seed are assumed to be equal.
 
     Args:
         config: Validated, with its targets.
         dataset: The dataset.
         cells: All cells of the audit.
         workers: Number of parallel threads.
-        log: Says what is timed.
+        log: Prints progress.
     """
     counts = {name: len({getattr(cell, name) for cell in cells}) for name in ("method", "target", "seed", "defense")}
     axes = " x ".join(f"{count} {name}{'s' * (count != 1)}" for name, count in counts.items())
@@ -113,20 +113,22 @@ def estimate(config: AuditConfig, dataset: Dataset, cells: Sequence[Cell], worke
 
 
 def _estimated(config: AuditConfig, dataset: Dataset, cell: Cell, workers: int) -> CellEstimate:
+    """The estimate of one cell, from rounds on `TIMED_IMAGES` images of each client."""
     prepared = PreparedCell.of(config, dataset, cell)
-    clients = prepared.population.clients
-    few = {name: _few(data) for name, data in clients.items()}
-    wire = TimedWire({name: len(data) for name, data in few.items()}, prepared.defense, Transcript("all"))
+    clients, rounds = prepared.population.clients, prepared.method.rounds
+    timed_clients = {name: _with_timed_images(data) for name, data in clients.items()}
+    sizes = {name: len(data) for name, data in timed_clients.items()}
+    wire = TimedWire(sizes, prepared.defense, Transcript("all"))
     try:
-        time, processor_time = _timed(prepared, few, wire, workers)
+        time, processor_time = _timed(prepared, timed_clients, wire, workers)
     except (ClientFailed, Diverged) as error:
         return CellEstimate(failed=str(error))
-    share, rounds = sum(map(len, few.values())) / sum(map(len, clients.values())), prepared.method.rounds
+    share = sum(sizes.values()) / sum(map(len, clients.values()))
     train_s, processor_s = time.of(rounds) / share, processor_time.of(rounds) / share
     cell_runner = CellRunner(config, dataset, Path(), ProgressLog(quiet=True), workers)
     applying, not_applying = _applying(cell_runner.evaluations(cell, prepared.evaluator(wire.transcript)))
-    threads = EVALUATION_ROUNDS.get(config.preset)
-    evaluation_s = None if threads is None else threads * time.round_s / share / workers
+    evaluation_rounds = EVALUATION_ROUNDS.get(config.preset)
+    evaluation_s = None if evaluation_rounds is None else evaluation_rounds * time.round_s / share / workers
     sent = sum(record.nbytes for record in wire.transcript.records if record.round == TIMED_ROUNDS - 1)
     return CellEstimate(
         train_s=train_s,
@@ -139,7 +141,7 @@ def _estimated(config: AuditConfig, dataset: Dataset, cell: Cell, workers: int) 
 
 
 class RoundTimes(NamedTuple):
-    """Seconds of the first round of a training, with what is sent once, and of each later one."""
+    """Seconds of the first round of a training and of each later one."""
 
     first_s: float
     round_s: float
@@ -152,7 +154,7 @@ class RoundTimes(NamedTuple):
 def _timed(
     prepared: PreparedCell, clients: Mapping[str, ClientData], wire: TimedWire, workers: int
 ) -> tuple[RoundTimes, RoundTimes]:
-    """Trains `TIMED_ROUNDS` rounds: the time, and the processor time."""
+    """Trains `TIMED_ROUNDS` rounds; returns the times and the processor times."""
     start = _clocks()
     with suppress(_Stopped):
         LocalEngine(workers).run(_short(prepared.method), prepared.federation, clients, wire)
@@ -166,7 +168,7 @@ def _timed(
 
 
 def _applying(evaluations: Iterable[AttackEvaluation]) -> tuple[dict[str, list[tuple[str, str]]], dict[str, str]]:
-    """By attack, the artifacts and adversaries that it is evaluated for; and why others are evaluated for none."""
+    """By attack, the artifacts and adversaries that it is evaluated on; and by attack that is not evaluated, the reason."""
     applying, refused = dict[str, list[tuple[str, str]]](), dict[str, str]()
     for evaluation in evaluations:
         if (reason := evaluation.refusal()) is None:
@@ -177,7 +179,7 @@ def _applying(evaluations: Iterable[AttackEvaluation]) -> tuple[dict[str, list[t
 
 
 def _short(method: Method) -> Method:
-    """The method; with few rounds if it shares no model before its last one, so that what it shares is known."""
+    """The method; with few rounds if it is no federation, so that the timed rounds include what it shares at the end."""
     if method.federated:
         return method
     shortened: Method = replace(cast(Any, method), rounds=min(method.rounds, TIMED_ROUNDS))
@@ -189,7 +191,7 @@ def _clocks() -> tuple[float, float]:
     return perf_counter(), process_time()
 
 
-def _few(data: ClientData) -> ClientData:
+def _with_timed_images(data: ClientData) -> ClientData:
     """A client with at most `TIMED_IMAGES` of its images, evenly spaced."""
     count = min(len(data), TIMED_IMAGES)
     rows = torch.arange(count) * len(data) // max(1, count)
@@ -197,6 +199,7 @@ def _few(data: ClientData) -> ClientData:
 
 
 def _cell_lines(cell: CellEstimate) -> list[str]:
+    """The estimate of one cell, in lines."""
     if cell.failed is not None:
         return [f"its training cannot be timed: {cell.failed}"]
     count = sum(map(len, cell.applying.values()))
@@ -216,7 +219,7 @@ def _cell_lines(cell: CellEstimate) -> list[str]:
 
 
 def _total_lines(config: AuditConfig, dataset: Dataset, cells: Sequence[CellEstimate], times: int) -> list[str]:
-    """The time and memory of all cells, each of which is run so many times."""
+    """The time and memory of all cells, each of which is run `times` times, in lines."""
     train_s = times * sum(cell.train_s for cell in cells)
     attack_s = times * sum(cell.attack_s or 0.0 for cell in cells)
     process_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

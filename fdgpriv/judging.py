@@ -1,4 +1,4 @@
-"""Judges the cells of an audit: from attacks' scores, transfers and logs to findings, questions and the papers' claims."""
+"""Judges the cells of an audit: computes findings, questions and the papers' claims from scores, transfers and logs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,7 @@ from fdgpriv.verdicts.judge import Verdicts, judge_all
 
 @dataclass(eq=False, kw_only=True)
 class MeasuredCell:
-    """What the verdicts on one cell follow from.
+    """The measurements on one cell, from which its verdicts follow.
 
     Attributes:
         cell: The cell.
@@ -47,7 +47,7 @@ class Judgement:
 
     @classmethod
     def of(cls, cells: Sequence[MeasuredCell], seed: int) -> Self:
-        """Judges these cells; `seed` is of the resampling."""
+        """Judges these cells; `seed` seeds the resampling."""
         scores = {key: attack_scores for measured in cells for key, attack_scores in measured.scores.items()}
         return cls(cells, judge_all(scores, seed))
 
@@ -62,7 +62,7 @@ class Judgement:
     def claims(self, measured: MeasuredCell, config: AuditConfig) -> tuple[Claim, ...]:
         """The claims about a cell, compared with other methods' cells of the same target, seed and defense.
 
-        None for a failed cell, whose transcript is incomplete.
+        Empty for a failed cell, whose transcript is incomplete.
         """
         if measured.trained.failed is not None:
             return ()
@@ -101,7 +101,7 @@ def trained_method(config: AuditConfig, cell: Cell) -> Method:
 
 
 def _on_own_task(scores: Mapping[str, AttackScores]) -> dict[str, AttackScores]:
-    """The scores of attacks on their own tasks, which are what claims are about."""
+    """The scores of attacks on their own tasks; claims use only these."""
     return {
         key: attack_scores
         for key, attack_scores in scores.items()

@@ -25,14 +25,13 @@ class Method(Role):
         presets: By preset of the audit, the fields that it sets.
         paper_setup: The federation of the paper's experiments, for the preset ``paper``.
         personal: Whether clients receive different, personalised models.
-        federated: Whether clients and a server train together. Engines over Flower run no others, and defenses protect nothing
-            where nothing is shared.
+        federated: Whether clients and a server train together. Other methods run neither over Flower nor with defenses.
         pools_images: Whether one participant trains on the images of all clients.
-        own_network: Whether it trains a network that its paper defines, whatever backbone is asked for.
+        own_network: Whether it trains a network that its paper defines, without the configured backbone.
         rounds: Number of rounds.
-        local_statistics: Whether BatchNorm statistics stay with the clients, so that the global model has none that fit: each
-            domain on which it is evaluated then recomputes them on its own images, without labels (Andreux et al.,
-            "Siloed federated learning for multi-centric histopathology datasets", DCL 2020).
+        local_statistics: Whether BatchNorm statistics stay with the clients. The global model is then evaluated on a domain
+            with statistics that are recomputed on the domain's images, without labels (Andreux et al., "Siloed federated
+            learning for multi-centric histopathology datasets", DCL 2020).
     """
 
     folder = "methods"
@@ -69,7 +68,7 @@ class Method(Role):
         return Disclosure(self.name(), self.rounds)
 
     def undefended(self) -> Self:
-        """The method whose clients train as if no defense were in their steps, on the same network."""
+        """The method with undefended training steps, on the same network."""
         return self
 
     def model_of(self, model: nn.Module, client: str) -> nn.Module:
@@ -77,8 +76,9 @@ class Method(Role):
         return model
 
     def adapted_logits(self, model: nn.Module, images: Tensor) -> Tensor | None:
-        """Logits (N, K) of the unlabelled `images` (N, 3, H, W) of one domain, to which the final global model adapts at test
-        time; None where the method has no such adaptation. For the evaluator; nothing of it is shared.
+        """Logits (N, K) of the final global model, adapted at test time to the unlabelled `images` (N, 3, H, W) of one domain.
+
+        None if the method has no such adaptation. For the evaluator; nothing is shared.
         """
         return None
 
@@ -91,9 +91,9 @@ class Method(Role):
         return
 
     def training_warning(self, log: Mapping[str, float]) -> str | None:
-        """Why a training is not the method as its paper means it, by the training's log, in one line; None if it is.
+        """One line if the training's log shows that the training is not the method as in its paper; else None.
 
-        Claims about what such a training did not learn stay undecided.
+        Claims about such a training stay undecided.
         """
         return None
 

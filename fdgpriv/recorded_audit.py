@@ -1,4 +1,4 @@
-"""Audits a training that somebody else recorded: `audit_recording` for scripts, `audit` for the command line."""
+"""Audits a recorded training: `audit_recording` for scripts, `audit` for the command line."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -44,15 +44,9 @@ from fdgpriv.utils.failures import refused
 from fdgpriv.utils.file_names import check_files, slug
 from fdgpriv.utils.memory import reuse_freed
 
-_EVALUATED = (
-    "attacks",
-    "threats",
-    "preset",
-    "seeds",
-    "units_per_domain",
-    "figures",
-)  # options that are not about the training
-_WANTED = ("network", "clients")  # names that a federation's file defines
+# options that do not concern the training
+_EVALUATION_OPTIONS = ("attacks", "threats", "preset", "seeds", "units_per_domain", "figures")
+_REQUIRED = ("network", "clients")  # names that a federation's file defines
 _OPTIONAL = ("public", "train", "encoder", "normalize", "image_size")
 
 
@@ -75,8 +69,8 @@ class RecordedConfig(AuditConfig):
         return self.recorded
 
     def check(self) -> None:
-        """As of `Options`, but for the method and the dataset, which are the user's."""
-        Options(**{name: getattr(self, name) for name in _EVALUATED}).check()
+        """Checks the options of the evaluation; method and dataset are the user's."""
+        Options(**{name: getattr(self, name) for name in _EVALUATION_OPTIONS}).check()
 
     def method(self, spec: str) -> Method:
         return self.training.method
@@ -118,22 +112,22 @@ def audit_recording(
 ) -> AuditResults:
     """Attacks the artifacts of a training that `fdgpriv.record` recorded, and evaluates the leaks as `run_audit` does.
 
-    What is not given, or was not recorded, costs the questions that need it: each says why, and what would open it.
+    Questions that need missing arguments or recordings are not applicable; each states what is missing.
 
     Args:
-        folder: Of the recording.
-        network: Builds the network whose state dict was sent, or is one. It returns logits (N, K).
+        folder: The folder of the recording.
+        network: The network whose state dict was sent, or a function that builds it. It returns logits (N, K).
         clients: By name, its training images with labels, and its domain if it is known: ``(images, labels, domain)`` with
             images (N, 3, S, S) or (N, 1, S, S), uint8 or in [0, 1], as tensors or arrays, or ``(source, domain)`` with a
             folder of class folders, or a dataset of torch or of Hugging Face. Only the evaluator uses them.
         public: By domain, images that adversaries may hold, in the same forms without the domain; of one domain that no
             client has, for third parties and for the accuracy.
         train: ``train(model, images, labels, round, rng)`` trains `model` in place as a client does in this round, with
-            images as the network takes them; random draws should come from `rng`. Without it no client can be simulated
-            that shares models.
-        encoder: Of a model, the function or module whose output (N, C, h, w) styles are of; or the name of a layer. Without
-            it, the layer is found that gives the recorded styles.
-        normalize: What the network is fed with, of images in [0, 1]; None for these.
+            images as the network takes them; random draws should come from `rng`. Without it, clients that share models
+            cannot be simulated.
+        encoder: Gives, for a model, the function or module with the output (N, C, h, w) from which styles are computed; or
+            the name of a layer. Without it, the layer is inferred from the recorded styles.
+        normalize: Converts images in [0, 1] to the network's input; None for no conversion.
         image_size: Side of the images of folders, in pixels.
         attacks, threats, preset: As of `run_audit`.
         seed: Of the evaluation.
@@ -156,8 +150,8 @@ def audit_recording(
 
 
 def configured(options: Options) -> RecordedConfig:
-    """The configuration with what these options say of attacks."""
-    evaluated = {name: getattr(options, name) for name in _EVALUATED}
+    """The configuration with the evaluation options of `options`."""
+    evaluated = {name: getattr(options, name) for name in _EVALUATION_OPTIONS}
     return RecordedConfig(methods=(RecordedMethod.name(),), dataset=DATASET, device="cpu", **evaluated)
 
 
@@ -202,24 +196,26 @@ def audit(
 def load_recorded(
     config: AuditConfig, dataset: Dataset, cell: Cell, out: Path, progress: ProgressLog, workers: int
 ) -> tuple[Trained, Evaluator]:
-    """The recorded training in place of one that is run now (see `fdgpriv.training.train`)."""
+    """The recorded training, instead of a new one (see `fdgpriv.training.train`)."""
     assert isinstance(config, RecordedConfig)
     recorded = config.training
     rounds = {} if recorded.final is None else _evaluated(recorded, cell, progress)
     final = (
         no_utility("no model was recorded") if recorded.final is None else utility(recorded.final, recorded.population)
     )
-    of_rounds = tuple(round_utility(round, evaluation) for round, evaluation in sorted(rounds.items()))
-    trained = Trained(utility=final.model_copy(update={"rounds": of_rounds, **chosen(rounds)}), train_s=0.0, wire_s=0.0)
+    round_utilities = tuple(round_utility(round, evaluation) for round, evaluation in sorted(rounds.items()))
+    final = final.model_copy(update={"rounds": round_utilities, **chosen(rounds)})
+    trained = Trained(utility=final, train_s=0.0, wire_s=0.0)
     return trained, PreparedCell.of(config, dataset, cell).evaluator(recorded.transcript)
 
 
 def _evaluated(recorded: RecordedFederation, cell: Cell, progress: ProgressLog) -> dict[int, Utility | PersonalUtility]:
-    """By round, the utility of the model that the server sent in it; of the final model after the last one."""
+    """By number of rounds, the utility of the model that was trained for so many."""
     assert recorded.final is not None
     method, population = recorded.method, recorded.population
-    arguments = (cell.folder, population, method.rounds, False, False, method.network.new(), progress, NoLog())
-    evaluation = RoundEvaluation(*arguments)
+    evaluation = RoundEvaluation(
+        cell.folder, population, method.rounds, False, False, method.network.new(), progress, NoLog()
+    )
     for round in range(1, method.rounds):
         if models := recorded.transcript.models_sent(round):
             evaluation.on_round(round, models)
@@ -228,26 +224,26 @@ def _evaluated(recorded: RecordedFederation, cell: Cell, progress: ProgressLog) 
 
 
 def _with_notes(results: Results, notes: Sequence[str]) -> Results:
-    """The results with what was found out about the recording among what was not measured."""
+    """The results with these notes on the recording before the statements on what was not measured."""
     runs = tuple(run.model_copy(update={"not_measured": (*notes, *run.not_measured)}) for run in results.runs)
     return results.model_copy(update={"runs": runs})
 
 
 def given_by(file: Path) -> GivenTraining:
-    """What a Python file defines of a training: `network`, `clients`, and any other argument of `audit_recording` by name.
+    """The training that a Python file defines: `network`, `clients`, and optional arguments of `audit_recording` by name.
 
     Raises:
-        ValueError: There is no such file, it raises an exception, or it defines neither.
+        ValueError: There is no such file, it raises an exception, or it does not define both.
     """
     if not file.is_file() or file.suffix != ".py":
         raise ValueError(f"--federation: want a Python file, got {file}")
-    sys.path.insert(0, str(file.resolve().parent))  # for what it imports, as if it were run
+    sys.path.insert(0, str(file.resolve().parent))  # so that its imports work as if it were run
     spec = spec_from_file_location(file.stem, file)
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
     with importing(f"--federation {file}"):
         spec.loader.exec_module(module)
-    if missing := [name for name in _WANTED if not hasattr(module, name)]:
-        raise ValueError(f"--federation: want {file} to define {' and '.join(_WANTED)}, got none called {missing[0]}")
-    return GivenTraining(**{name: getattr(module, name) for name in (*_WANTED, *_OPTIONAL) if hasattr(module, name)})
+    if missing := [name for name in _REQUIRED if not hasattr(module, name)]:
+        raise ValueError(f"--federation: want {file} to define {' and '.join(_REQUIRED)}, got none called {missing[0]}")
+    return GivenTraining(**{name: getattr(module, name) for name in (*_REQUIRED, *_OPTIONAL) if hasattr(module, name)})

@@ -50,7 +50,7 @@ class Role(ABC):
             if point.name == name:
                 with importing(f"{cls.folder} {name}"):
                     loaded = point.load()
-                part_class: type[Self] = _of_role(loaded, cls, name)
+                part_class: type[Self] = _checked_class(loaded, cls, name)
                 part_class.installed_as = name
                 return part_class
         with importing(f"{cls.folder}/{name}.py"):
@@ -62,7 +62,7 @@ class Role(ABC):
 
     @classmethod
     def importable(cls) -> dict[str, type[Self]]:
-        """By name, all parts of this role but those that cannot be imported."""
+        """By name, all importable parts of this role."""
         parts = {}
         for name in cls.names():
             with suppress(ValueError):
@@ -158,7 +158,7 @@ def names_in(folder: str) -> tuple[str, ...]:
 
 @cache
 def _modules(path: str, changed: int) -> frozenset[str]:
-    """The names of the parts in a folder that was last changed at this time; it is listed again when it changes."""
+    """The names of the parts in a folder; cached until the folder's time of change, `changed`, differs."""
     return frozenset(module.name for module in pkgutil.iter_modules([path]) if not module.name.startswith("_"))
 
 
@@ -183,7 +183,7 @@ def check_field(part: str, name: str, names: Collection[str]) -> None:
 
 @contextmanager
 def importing(what: str) -> Iterator[None]:
-    """Within, whatever a part's file raises when it is imported becomes a ValueError of one line."""
+    """Context in which any exception of an imported file becomes a ValueError of one line."""
     try:
         yield
     except (Exception, SystemExit) as error:
@@ -205,7 +205,7 @@ def split(spec: str) -> tuple[str, dict[str, str]]:
 
 
 def installed(group: str) -> tuple[EntryPoint | Registered, ...]:
-    """The parts of this group outside fdgpriv's folders: of installed packages, and registered ones."""
+    """The parts of this group from installed packages, and registered ones."""
     return (*_entry_points(group), *_REGISTERED.get(group, {}).values())
 
 
@@ -220,7 +220,8 @@ def written(value: Any) -> str:
     return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _of_role(part: Any, role: type[Any], name: str) -> Any:
+def _checked_class(part: Any, role: type[Any], name: str) -> Any:
+    """The part; ValueError if it is no class of this role."""
     if not (isinstance(part, type) and issubclass(part, role)):
         raise ValueError(f"want {name!r} of the {role.folder} to be a {role.__name__}, got {part!r}")
     return part

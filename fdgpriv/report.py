@@ -27,33 +27,33 @@ class Report(Role):
         """The document; `folder` contains the figures that the findings refer to."""
 
     def figures(self, results: Results, folder: Path) -> Mapping[str, "Callable[[], Figure]"]:
-        """By name, what draws each figure that results have, for a paper; empty where the format has none.
+        """By name, a function that draws each of the results' figures for a paper; empty if the format has none.
 
         Args:
-            results: Of an audit.
-            folder: Its pictures and score tables.
+            results: Results of an audit.
+            folder: The folder of its pictures and score tables.
         """
         return {}
 
     def compared(self, comparison: Comparison) -> str | None:
-        """A comparison of audits as a document of the same format; None where the format has none."""
+        """A comparison of audits in this format; None if the format has none."""
         return None
 
     def ranked(self, leaderboard: Leaderboard, folder: Path) -> str | None:
-        """Methods by secrets as a document of the same format; None where the format has none.
+        """A leaderboard in this format; None if the format has none.
 
         Args:
-            leaderboard: Of several audits.
-            folder: Where the document will lie; its links lead from there to the audits' reports.
+            leaderboard: The leaderboard of several audits.
+            folder: The folder of the document, for relative links to the audits' reports.
         """
         return None
 
 
 def documents(stem: str, text_of: Callable[[Report], str | None]) -> tuple[dict[str, str], list[str]]:
-    """By file name, the document of each report format that has one; and a line for each format that failed.
+    """By file name, the document in each report format; and a line for each format that failed.
 
     Args:
-        stem: Of the file names.
+        stem: Stem of the file names.
         text_of: The text in a format; None if the format has none.
     """
     texts: dict[str, str] = {}

@@ -32,7 +32,7 @@ from fdgpriv.utils.processes import Processes
 from fdgpriv.utils.work_queue import Died
 
 T = TypeVar("T")
-MOST_PICTURED = 8  # domains in the figure of the style codec
+MAX_DOMAINS_SHOWN = 8  # in the figure of the style codec
 _PROCESSES = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 
 
@@ -72,7 +72,7 @@ class Runner:
         ]
 
     def files(self) -> list[Path]:
-        """Relative to `out`, the final file of each training, and the scores of each evaluation for any kind of artifact."""
+        """The final file of each training and the score files of all possible evaluations, relative to `out`."""
         trained = [trained_file(Path(), cell) for cell in self.cells()]
         scores = [
             scores_file(Path(), cell.folder, spec, role, kind)
@@ -85,7 +85,7 @@ class Runner:
         return trained + scores
 
     def run(self, command: str | None) -> Results:
-        """Trains and evaluates what is missing; after Ctrl-C, the results of the finished work, marked as interrupted."""
+        """Trains and evaluates all cells that are not stored; after Ctrl-C, the results are marked as interrupted."""
         cells, completed = self.cells(), dict[Cell, CompletedCell]()
         jobs, interrupted = min(self.config.jobs, len(cells)), False
         try:
@@ -101,7 +101,7 @@ class Runner:
         return self._results([completed[cell] for cell in cells if cell in completed], interrupted, command)
 
     def _in_processes(self, cells: Sequence[Cell], jobs: int, completed: dict[Cell, CompletedCell]) -> None:
-        """Adds the results of the cells, several cells at a time, each in a process; one whose process dies has failed."""
+        """Adds the results of the cells, run in `jobs` processes; a cell whose process dies has failed."""
         workers = max(1, self.workers // jobs)
         make = partial(in_process, registered(), self.config, self.dataset.sha256, self.out, workers)
         Processes(make, jobs, self.progress.say, self._adding(cells, completed)).run(cells)
@@ -117,7 +117,7 @@ class Runner:
     def _adding(
         self, cells: Sequence[Cell], completed: dict[Cell, CompletedCell]
     ) -> Callable[[Cell, CompletedCell | Died | None], None]:
-        """A function that adds the results of a cell; one that was lost has failed."""
+        """A function that adds the results of a cell; a lost cell has failed."""
         task = self.progress.task("runs", len(cells))
 
         def done(cell: Cell, outcome: CompletedCell | Died | None) -> None:
@@ -131,16 +131,17 @@ class Runner:
         return done
 
     def _results(self, completed: Sequence[CompletedCell], interrupted: bool, command: str | None) -> Results:
+        """Judges all cells; returns the results and writes the score tables."""
         ScoreTables.joined([cell.score_tables(self.config.dataset, self.out) for cell in completed]).save(self.out)
         self.progress.say("computing verdicts")
         judgement = Judgement.of(completed, self.config.seeds[0])
         unusable = [f"{role} {name}: {line}" for (role, name), line in self.config.unusable.items()]
-        codec_figures = _tried(self._codec_figure, "figure of the style codec", unusable) if completed else ()
+        codec_figures = _attempted(self._codec_figure, "figure of the style codec", unusable) if completed else ()
         guarantees = privacies([finished.measurement for finished in completed])
         runs = []
         for finished, privacy in zip(completed, guarantees, strict=True):
             failures = [*finished.failures, *unusable]
-            claims = _tried(partial(judgement.claims, finished, self.config), "claims", failures)
+            claims = _attempted(partial(judgement.claims, finished, self.config), "claims", failures)
             runs.append(
                 Run(
                     method=finished.cell.method,
@@ -182,12 +183,13 @@ class Runner:
         )
 
     def _codec_figure(self) -> tuple[RunFigure, ...]:
+        """Draws the style codec's round trip; empty if the images do not fit the codec."""
         path = Path("figures") / "style_encoder.png"
         if self.dataset.image_size % 4 or not all(map(len, self.dataset.domains)):
             return ()
         codec = photo_codec() if self.config.photographs else digits_codec()
         with torch.no_grad():
-            figures.stylised(codec, self.dataset.domains[:MOST_PICTURED], self.out / path)
+            figures.stylised(codec, self.dataset.domains[:MAX_DOMAINS_SHOWN], self.out / path)
         caption = (
             "The shipped style encoder and decoder: one image of each domain, its round trip, and each domain's style."
         )
@@ -198,8 +200,8 @@ def _absolute(path: Path | None) -> Path | None:
     return None if path is None else path.expanduser().absolute()
 
 
-def _tried(compute: Callable[[], tuple[T, ...]], what: str, failures: list[str]) -> tuple[T, ...]:
-    """What `compute` returns; nothing, and a line about `what` in `failures`, where it raises an exception."""
+def _attempted(compute: Callable[[], tuple[T, ...]], what: str, failures: list[str]) -> tuple[T, ...]:
+    """The result of `compute`; if it raises an exception, empty, with a line about `what` added to `failures`."""
     outcome = attempt(compute)
     if isinstance(outcome, Failed):
         failures.append(f"{what}: {outcome.line}")

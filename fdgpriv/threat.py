@@ -44,7 +44,7 @@ class ThreatModel:
         role: Its name on the command line.
         summary: Description in one sentence.
         auxiliary: Its data in addition to the artifact.
-        capabilities: What it may use.
+        capabilities: Its granted capabilities.
     """
 
     role: str

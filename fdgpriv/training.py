@@ -53,7 +53,7 @@ if TYPE_CHECKING:  # it needs an extra
     from fdgpriv.federation.flower_clients import ClientWorld
 
 MODEL = "model.safetensors"
-_THIN = "thinned"  # the folder that a thinned transcript lies in until it is complete
+_THIN = "thinned"  # folder of a thinned transcript until it is complete
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Cell:
 
 
 class Trained(Entry):
-    """The result of a training besides its transcript.
+    """The result of a training, without its transcript.
 
     Attributes:
         utility: None if the training diverged or failed.
@@ -99,13 +99,13 @@ TrainCell = Callable[[AuditConfig, Dataset, Cell, Path, ProgressLog, int], tuple
 
 
 def trained_file(out: Path, cell: Cell) -> Path:
-    """The file that is written last; its folder contains the others."""
+    """The file of a training that is written last; its folder contains the others."""
     return out / "transcript" / cell.folder / "trained.json"
 
 
 @dataclass(frozen=True, eq=False)
 class PreparedCell:
-    """What one cell trains: the data of all clients, the public facts, the method and the defense."""
+    """The federation of one cell: the data of all clients, the public facts, the method and the defense."""
 
     config: AuditConfig
     cell: Cell
@@ -128,9 +128,13 @@ class PreparedCell:
 
     def evaluator(self, transcript: Transcript) -> Evaluator:
         """The evaluator of a training with this transcript."""
-        arguments = (self.population, self.method, self.federation, self.defense, transcript, self.cell.seed)
         return Evaluator(
-            *arguments,
+            population=self.population,
+            method=self.method,
+            federation=self.federation,
+            defense=self.defense,
+            transcript=transcript,
+            seed=self.cell.seed,
             per_client=self.config.artifacts_per_client,
             alternatives=self.config.alternatives,
             crossed=self.config.crossed,
@@ -141,21 +145,21 @@ class PreparedCell:
 def train(
     config: AuditConfig, dataset: Dataset, cell: Cell, out: Path, progress: ProgressLog, workers: int
 ) -> tuple[Trained, Evaluator]:
-    """The training of `cell`, run now or loaded from `out`, and its evaluator."""
+    """Trains `cell`, or loads its training from `out`; returns the result and the evaluator."""
     prepared, file = PreparedCell.of(config, dataset, cell), trained_file(out, cell)
     folder = file.parent
-    if units := _units(prepared.population, config.units_per_domain):
-        progress.say(f"{cell.folder}: {units}")
+    if config.units_per_domain is not None:
+        progress.say(f"{cell.folder}: {_unit_counts(prepared.population, config.units_per_domain)}")
     if file.is_file():
         progress.say(f"{cell.folder}: already trained")
         _finish_thinning(folder)
         stored = read_json(file, _TRAINED)
         check_files(folder, stored.files)
         return stored, prepared.evaluator(Transcript.load(folder))
-    for name in (TENSORS, MANIFEST, MODEL):  # of an incompletely saved training
-        (folder / name).unlink(missing_ok=True)
+    for name in (TENSORS, MANIFEST, MODEL):
+        (folder / name).unlink(missing_ok=True)  # of an incompletely saved training
     wire = prepared.wire(Transcript(config.keep if config.keep in ("all", "small") else VIEWS))
-    checkpoints = Checkpoints(folder, _described(config, prepared.method, dataset, cell, prepared.population))
+    checkpoints = Checkpoints(folder, _settings(config, prepared, dataset))
     log = round_log(config.log, out, cell.folder)
     try:
         trained = _run(prepared, wire, _engine(config, dataset, cell, workers), checkpoints, log, progress)
@@ -178,34 +182,46 @@ def _run(
     progress: ProgressLog,
 ) -> Trained:
     """Runs the training, and stores transcript and final model in the checkpoints' folder unless it fails."""
-    name, method, population, folder = prepared.cell.folder, prepared.method, prepared.population, checkpoints.folder
-    device = prepared.federation.device
-    evaluation_model = method.model(prepared.federation, generator(prepared.cell.seed, 7)).to(device)
-    observer = RoundEvaluation(
-        name, population, method.rounds, method.personal, method.local_statistics, evaluation_model, progress, log
-    )
+    name, method, folder = prepared.cell.folder, prepared.method, checkpoints.folder
+    observer = _round_evaluation(prepared, progress, log)
     engine.on_round, engine.on_answer = observer.on_round, observer.on_answer
     engine.checkpoints, engine.observer = checkpoints, observer
-    task = observer.task
     try:
-        model = engine.run(method, prepared.federation, population.clients, wire).to(device)
-        measured = _utility(prepared, model, observer, log)
+        model = engine.run(method, prepared.federation, prepared.population.clients, wire)
+        model = model.to(prepared.federation.device)
+        final = _utility(prepared, model, observer, log)
     except Diverged as error:
         trained = Trained(utility=None, diverged=str(error), train_s=checkpoints.train_s, wire_s=engine.wire_s)
         wire.transcript.save(folder)
-        progress.done(task, f"{name}: {error}")
+        progress.done(observer.task, f"{name}: {error}")
         return trained
     except ClientFailed as error:
-        progress.done(task, f"{name}: failed: {error}")
+        progress.done(observer.task, f"{name}: failed: {error}")
         return Trained(utility=None, failed=str(error), train_s=checkpoints.train_s, wire_s=engine.wire_s)
     diagnostics = {key: figure for key, figure in engine.log.items() if isfinite(figure)}
-    trained = Trained(utility=measured, train_s=checkpoints.train_s, wire_s=engine.wire_s, log=diagnostics)
+    trained = Trained(utility=final, train_s=checkpoints.train_s, wire_s=engine.wire_s, log=diagnostics)
     wire.transcript.save(folder)
     write_tensors(folder / MODEL, {key: t.cpu().contiguous() for key, t in model.state_dict().items()})
-    progress.done(task, f"{name}: trained in {trained.train_s:.1f} s, {accuracies(measured.personal or measured)}")
+    progress.done(observer.task, f"{name}: trained in {trained.train_s:.1f} s, {accuracies(final.personal or final)}")
     if training_warning := method.training_warning(trained.log):
         progress.say(f"{name}: {training_warning}")
     return trained
+
+
+def _round_evaluation(prepared: PreparedCell, progress: ProgressLog, log: RoundLog) -> RoundEvaluation:
+    """The evaluation of models after each round, with a model of its own to load their states into."""
+    method = prepared.method
+    model = method.model(prepared.federation, generator(prepared.cell.seed, 7)).to(prepared.federation.device)
+    return RoundEvaluation(
+        prepared.cell.folder,
+        prepared.population,
+        method.rounds,
+        method.personal,
+        method.local_statistics,
+        model,
+        progress,
+        log,
+    )
 
 
 def _utility(prepared: PreparedCell, model: nn.Module, observer: RoundEvaluation, log: RoundLog) -> Utility:
@@ -220,7 +236,7 @@ def _utility(prepared: PreparedCell, model: nn.Module, observer: RoundEvaluation
         names = list(population.clients)
         personal = personal_utility(lambda name: method.model_of(model, name), names, population)
     if final is None:
-        assert personal is not None, "want models of clients where there is none for everyone"
+        assert personal is not None, "want clients' models if there is no global model"
         final, personal = mean_utility(personal, population), None
     adapted = method.adapted_logits(model, population.target.pixels) if len(population.target.labels) else None
     evaluated = observer.evaluated
@@ -229,11 +245,12 @@ def _utility(prepared: PreparedCell, model: nn.Module, observer: RoundEvaluation
         log.write(method.rounds, figures(evaluated[method.rounds]))
     rounds = tuple(round_utility(round, evaluation) for round, evaluation in sorted(evaluated.items()))
     adapted_accuracy = None if adapted is None else accuracy(adapted, population.target.labels)
-    extra = {"rounds": rounds, "personal": personal, "adapted_accuracy": adapted_accuracy}
-    return final.model_copy(update={**extra, **chosen(evaluated)})
+    further = {"rounds": rounds, "personal": personal, "adapted_accuracy": adapted_accuracy}
+    return final.model_copy(update={**further, **chosen(evaluated)})
 
 
 def _engine(config: AuditConfig, dataset: Dataset, cell: Cell, workers: int) -> Engine:
+    """The configured engine."""
     if config.engine == "local":
         return LocalEngine(workers)
     from fdgpriv.federation.flower_engine import SimulationEngine  # needs an extra
@@ -242,7 +259,7 @@ def _engine(config: AuditConfig, dataset: Dataset, cell: Cell, workers: int) -> 
 
 
 def client_world(parts: Sequence[type[Role]], config: AuditConfig, sha256: str | None, cell: Cell) -> "ClientWorld":
-    """In a client's process: what it knows of the federation of `cell`; arguments as of `reloaded`."""
+    """For a client's process: the federation of `cell`; arguments as of `reloaded`."""
     from fdgpriv.federation.flower_clients import ClientWorld
 
     dataset, config = reloaded(parts, config, sha256)
@@ -253,12 +270,12 @@ def client_world(parts: Sequence[type[Role]], config: AuditConfig, sha256: str |
 def reloaded(
     parts: Sequence[type[Role]], config: AuditConfig, sha256: str | None, log: ProgressLog | None = None
 ) -> tuple[Dataset, AuditConfig]:
-    """In a process of its own: the dataset and the configuration of a run that another process started.
+    """For another process of a run: its dataset and configuration.
 
     Args:
         parts: Classes to register.
-        config: Of the run.
-        sha256: Of the dataset; a ValueError if it has changed since the run started.
+        config: The run's configuration.
+        sha256: Of the dataset; ValueError if it has changed since the run started.
         log: Prints progress.
     """
     for part in parts:
@@ -272,9 +289,9 @@ def reloaded(
 
 
 def thin(out: Path, cell: Cell, transcript: Transcript, keep: str) -> None:
-    """Stores of a finished training's transcript only what this rule keeps, once attacks have read it.
+    """Reduces the stored transcript of a finished training to the rule `keep`, after attacks have read it.
 
-    The new files lie in a folder of their own until all are written, so that an interruption loses none.
+    The new files are written to a separate folder and then moved, so that an interruption loses none.
     """
     file = trained_file(out, cell)
     if transcript.keep != VIEWS or not file.is_file():
@@ -289,35 +306,32 @@ def thin(out: Path, cell: Cell, transcript: Transcript, keep: str) -> None:
 
 
 def _finish_thinning(folder: Path) -> None:
-    """Moves a thinned transcript into the folder of its training if all of it was written; removes it otherwise."""
+    """Moves a thinned transcript into the folder of its training if it is complete; removes it otherwise."""
     thin = folder / _THIN
     if (thin / "trained.json").is_file():
-        for name in (TENSORS, MANIFEST, "trained.json"):  # the last one says that the others are to be moved
+        for name in (TENSORS, MANIFEST, "trained.json"):  # the last one marks the others as complete
             if (thin / name).is_file():
                 (thin / name).replace(folder / name)
     shutil.rmtree(thin, ignore_errors=True)
 
 
-def _units(population: Population, wanted: int | None) -> str | None:
-    """How many clients and shadow clients each domain has, where `--units-per-domain` asks for a number."""
-    if wanted is None:
-        return None
+def _unit_counts(population: Population, desired: int) -> str:
+    """The numbers of clients and shadow clients by domain, in words, with a remark if they are below the desired number."""
     units = Counter(map(population.main_domain, population.domain_of))
     counts = [units[d] for d in range(len(population.sources))]
     by_domain = ", ".join(f"{name} {count}" for name, count in zip(population.sources, counts, strict=True))
-    shortage = f"; the images that are left over make no {wanted}" if min(counts) < wanted else ""
+    shortage = f"; the images that are left over make no {desired}" if min(counts) < desired else ""
     return f"clients and shadow clients: {by_domain}{shortage}"
 
 
-def _described(
-    config: AuditConfig, method: Method, dataset: Dataset, cell: Cell, population: Population
-) -> dict[str, str]:
-    """What is trained, by setting: a checkpoint continues only the same training."""
+def _settings(config: AuditConfig, prepared: PreparedCell, dataset: Dataset) -> dict[str, str]:
+    """The settings that identify a training: a checkpoint continues only the same training."""
+    cell, clients = prepared.cell, prepared.population.clients
     setup = config.setup(cell.method, dataset.n_sources).as_config()
     return {
         "fdgpriv": __version__,
         "torch": torch.__version__,
-        "method": repr(method),
+        "method": repr(prepared.method),
         "dataset": f"{dataset.name}, {dataset.image_size} px",
         "images": str(dataset.sha256),
         "target": cell.target,
@@ -328,9 +342,7 @@ def _described(
         "keep": config.keep,
         "engine": config.engine,
         "device": config.device,
-        "labels": hashlib.sha256(
-            b"".join(data.labels.numpy().tobytes() for data in population.clients.values())
-        ).hexdigest(),
+        "labels": hashlib.sha256(b"".join(data.labels.numpy().tobytes() for data in clients.values())).hexdigest(),
     }
 
 

@@ -1,6 +1,6 @@
-"""What an adversary sees of each round of a federation: the observed client's artifact, and those of the other clients.
+"""An adversary's view of each round of a federation: the observed client's artifact, and those of other clients.
 
-Artifacts that are simulated for a control, or that hide a planted leak, are made when they are read.
+Simulated artifacts of controls and artifacts with planted leaks are computed when they are read.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,20 +16,20 @@ from fdgpriv.utils.cache import Cache
 
 @dataclass(eq=False)
 class Deferred:
-    """An artifact that is made when it is first read, once for all readers."""
+    """An artifact that is computed when it is first read, once for all readers."""
 
-    make: Callable[[], Sent]
-    _made: Cache[Sent] = field(default_factory=Cache, init=False)
+    compute: Callable[[], Sent]
+    _cache: Cache[Sent] = field(default_factory=Cache, init=False)
 
     @property
     def sent(self) -> Sent:
         """The artifact, or a mixture of two."""
-        return self._made.get("", self.make)
+        return self._cache.get("", self.compute)
 
 
 @dataclass(frozen=True, eq=False)
 class Earlier:
-    """What one client, or who stands in its place, shared in an earlier round.
+    """The artifact of one client, or of a control in its place, in an earlier round.
 
     Attributes:
         shared: The artifact.
@@ -42,11 +42,11 @@ class Earlier:
 
 @dataclass(eq=False)
 class ViewUse:
-    """Which part of its view an attack has read.
+    """The part of its view that an attack has read.
 
     Attributes:
         rounds: Numbers of the rounds.
-        others: The most clients, besides the observed one, whose artifacts it has read for one observation.
+        others: Maximum number of other clients whose artifacts were read for one observation.
     """
 
     rounds: set[int] = field(default_factory=set)
@@ -58,11 +58,11 @@ class RecordedRound:
     """The recorded artifacts of one kind in one round, as an adversary sees them.
 
     Attributes:
-        number: Of the round, from 0.
-        simulator: Makes artifacts of this round.
+        number: The round, from 0.
+        simulator: Simulates artifacts of this round.
         artifacts: By pseudonym, each client's artifact, without its sender's name.
-        received_models: By pseudonym, the model that the client received in this round; empty where artifacts do not
-            depend on it.
+        received_models: By pseudonym, the model that the client received in this round; empty if artifacts do not depend on
+            it.
         whole: Whether artifacts and received models have all their tensors; otherwise only the small ones.
     """
 
@@ -75,14 +75,13 @@ class RecordedRound:
 
 @dataclass(frozen=True, eq=False)
 class SeenRound:
-    """What an adversary sees of one round beside one observed client.
+    """An adversary's view of one round, for one observation.
 
     Attributes:
-        number: Of the round, from 0.
-        simulator: Makes artifacts of this round.
-        received_model: The model that the observed client received in this round; None where artifacts do not depend
-            on it.
-        received_models: By pseudonym, the same of the other clients.
+        number: The round, from 0.
+        simulator: Simulates artifacts of this round.
+        received_model: The model that the observed client received in this round; None if artifacts do not depend on it.
+        received_models: By pseudonym, the models that the other clients received.
         whole: Whether artifacts and received models have all their tensors; otherwise only the small ones.
     """
 
@@ -103,14 +102,14 @@ class SeenRound:
 
     @property
     def artifact(self) -> Artifact:
-        """The observed client's artifact of this round; a mixture is computed anew each time."""
+        """The observed client's artifact of this round; a mixture is computed each time."""
         return read(self.sent)
 
     @cached_property
     def others(self) -> Mapping[str, Artifact]:
         """By pseudonym, the artifacts of the other clients in this round.
 
-        Neither the client that is asked about is among them, nor the one whose artifact stands in its place.
+        They include neither the attacked client's artifact nor that of the observed artifact's sender.
         """
         self._read.rounds.add(self.number)
         self._read.others = max(self._read.others, len(self._others))
@@ -124,17 +123,17 @@ class SeenRound:
         received_model: ModelState | None,
         known: frozenset[str] | None,
         left_out: Collection[str],
-        read_so_far: ViewUse,
+        view_read: ViewUse,
     ) -> "SeenRound":
-        """One round beside one observed client.
+        """The view of one round, for one observation.
 
         Args:
             recorded: The round.
             shared: The observed artifact.
-            received_model: That its sender received.
+            received_model: The model that its sender received.
             known: Pseudonyms of the clients whose artifacts the adversary has; None for all.
-            left_out: Pseudonyms of the client that is asked about and of the artifact's sender.
-            read_so_far: What the attack has read; this round adds to it.
+            left_out: Pseudonyms of the attacked client and of the artifact's sender.
+            view_read: Collects the rounds and clients that the attack reads.
         """
         seen = recorded.artifacts if known is None else known & recorded.artifacts.keys()
         others = {name: recorded.artifacts[name] for name in sorted(seen) if name not in left_out}
@@ -147,11 +146,11 @@ class SeenRound:
             recorded.whole,
             shared,
             others,
-            read_so_far,
+            view_read,
         )
 
 
-def spaced(view: Sequence[SeenRound], most: int) -> tuple[SeenRound, ...]:
-    """At most so many rounds of a view, evenly spaced, the last one among them."""
-    count = min(most, len(view))
+def spaced(view: Sequence[SeenRound], max_rounds: int) -> tuple[SeenRound, ...]:
+    """At most `max_rounds` evenly spaced rounds of a view, including the last one."""
+    count = min(max_rounds, len(view))
     return tuple(view[len(view) * (turn + 1) // count - 1] for turn in range(count))

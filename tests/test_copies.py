@@ -11,7 +11,7 @@ from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation.scoring import evaluate_trials
 from fdgpriv.simulation.ground_truth import GroundTruth
-from fdgpriv.tasks.candidate import COPIES, Candidate, epsilon_shown
+from fdgpriv.tasks.candidate import COPIES, Candidate, epsilon_lower_bound
 from fdgpriv.tasks.copies import copies, cropped, recompressed
 from fdgpriv.threat import threat
 from fdgpriv.utils.seeds import generator
@@ -68,18 +68,20 @@ def test_images_that_are_ranked_first_bound_epsilon() -> None:
     """Of 20 right of 20 the share is at least 0.05 ** (1 / 20) at 95 %; nobody shows more than ln N."""
     truths = [of_one_image(50)] * 20
     right, wrong = torch.arange(50.0), -torch.arange(50.0)
-    found = epsilon_shown([right] * 20, truths)
+    found = epsilon_lower_bound([right] * 20, truths)
     assert (found.n, found.value) == (20, pytest.approx(math.log(50 * (0.05 ** (1 / 20) - 1e-5))))
-    assert epsilon_shown([wrong] * 20, truths).value == 0
-    assert epsilon_shown([torch.zeros(50)] * 20, truths).value == 0  # who cannot tell candidates apart shows nothing
+    assert epsilon_lower_bound([wrong] * 20, truths).value == 0
+    assert (
+        epsilon_lower_bound([torch.zeros(50)] * 20, truths).value == 0
+    )  # who cannot tell candidates apart shows nothing
     some = [right] * 12 + [wrong] * 8
-    assert 0 < (epsilon_shown(some, truths).value or 0) < math.log(50 * 12 / 20)
-    assert epsilon_shown([right[:1]], [of_one_image(1)]).value is None
+    assert 0 < (epsilon_lower_bound(some, truths).value or 0) < math.log(50 * 12 / 20)
+    assert epsilon_lower_bound([right[:1]], [of_one_image(1)]).value is None
 
 
 def test_guessing_seldom_shows_an_epsilon_above_0(rng: torch.Generator) -> None:
     truths = [of_one_image(10)] * 30
-    shown = [epsilon_shown(list(torch.rand(30, 10, generator=rng)), truths).value or 0 for _ in range(300)]
+    shown = [epsilon_lower_bound(list(torch.rand(30, 10, generator=rng)), truths).value or 0 for _ in range(300)]
     assert sum(value > 0 for value in shown) <= 24  # 5 % are 15; 24 or fewer in .99 of such tests
 
 

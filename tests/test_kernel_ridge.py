@@ -35,7 +35,7 @@ def test_the_ridge_has_the_least_leave_one_out_error(
     kernel: Literal["linear", "rbf"], rng: torch.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every width and penalty is tried with every row left out; one target at a time."""
-    monkeypatch.setattr(kernel_ridge, "_AT_ONCE", 1)
+    monkeypatch.setattr(kernel_ridge, "_BATCH_SIZE", 1)
     inputs = torch.randn(14, 3, generator=rng)
     targets = inputs[:, :2].sin() + 0.3 * torch.randn(14, 2, generator=rng)
     found = KernelRidge(inputs, targets, kernel)
@@ -119,7 +119,7 @@ def test_settings_are_chosen_by_leave_group_out(
 def test_the_error_leaves_each_group_out(
     kernel: Literal["linear", "rbf"], dimensions: int, rng: torch.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernel_ridge, "CHOSEN_ON", 6)
+    monkeypatch.setattr(kernel_ridge, "MAX_CHOICE_INPUTS", 6)
     groups = torch.arange(18) % 5
     inputs = torch.randn(18, dimensions, generator=rng)
     targets = inputs[:, :2].sin() + 0.1 * torch.randn(18, 2, generator=rng)
@@ -167,7 +167,7 @@ def test_on_many_inputs_the_penalty_is_a_local_optimum(
     kernel: Literal["linear", "rbf"], dimensions: int, rng: torch.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On fewer inputs than all, a larger penalty is chosen; every penalty is tried on all in a loop."""
-    monkeypatch.setattr(kernel_ridge, "CHOSEN_ON", 6)
+    monkeypatch.setattr(kernel_ridge, "MAX_CHOICE_INPUTS", 6)
     inputs = torch.randn(18, dimensions, generator=rng)
     targets = inputs[:, :2].sin() + 0.1 * torch.randn(18, 2, generator=rng)
     found = KernelRidge(inputs, targets, kernel)

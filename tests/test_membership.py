@@ -142,7 +142,7 @@ def test_too_few_non_members_give_no_rate() -> None:
         for i, one in enumerate(alike)
     ]
     for truths, told in ((alike, "got 35"), (apart, None)):
-        found = members_task.at_few_false_accusations([torch.rand(40)] * 10, truths)
+        found = members_task.tpr_at_low_fpr([torch.rand(40)] * 10, truths)
         assert (found["tpr_at_fpr_0.01"].value is None) == (told is not None)
         assert (told or "") in str(found["tpr_at_fpr_0.01"].reason)
         assert found["tpr_at_fpr_0.001"].value is None

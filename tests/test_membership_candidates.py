@@ -72,7 +72,7 @@ def test_the_first_images_of_others_are_candidates(digits: Dataset, monkeypatch:
     pool = CandidatePool(population, tuple(population.clients))
     client = pool.names[0]
     trained = by_client(pool, client)["trained"]
-    monkeypatch.setattr(candidates_module, "MOST_OTHERS", 5 * len(trained) + 1)
+    monkeypatch.setattr(candidates_module, "MAX_OTHER_IMAGES", 5 * len(trained) + 1)
     candidates, members = pool.membership_candidates(client, torch.arange(9))
     outside = set(candidates[~members].tolist())
     for name, places in trained.items():

@@ -14,7 +14,7 @@ _TAIL = 0.025
 
 
 def p_of_pairs(differences: Array) -> float | None:
-    """Two-sided p that the mean of independent differences (n,) is 0, by the tests behind the verdicts; None if n < 2."""
+    """Two-sided p that the mean of independent differences (n,) is 0, by the test of the verdicts; None if n < 2."""
     if len(differences) < 2:
         return None
     both = np.stack([differences, -differences], axis=1)
@@ -23,7 +23,7 @@ def p_of_pairs(differences: Array) -> float | None:
 
 
 def p_of_few(differences: Array) -> float | None:
-    """Two-sided p by Student's t, for a few seeds; by the sign test where all differences are equal; None if n < 2."""
+    """Two-sided p by Student's t, for a few seeds; by the sign test if all differences are equal; None if n < 2."""
     n = len(differences)
     if n < 2:
         return None
@@ -34,11 +34,11 @@ def p_of_few(differences: Array) -> float | None:
 
 
 def difference_of_intervals(before: Measured, after: Measured) -> tuple[Measured, float | None]:
-    """After minus before with the 95 % interval from both 95 % intervals, taken as independent; and its two-sided p.
+    """After minus before, with a 95 % interval from the two 95 % intervals as if independent; and its two-sided p.
 
     Square-and-add: lower = d - sqrt((after - its lower)^2 + (before's upper - before)^2), upper likewise. The p is that of
-    the normal whose 95 % interval ends where this one does on the side of 0. Two runs that are evaluated on the same images
-    vary less than this says.
+    a normal distribution with the same half-width on the side of 0. The interval is too wide for two runs that are evaluated
+    on the same images.
 
     Reference: Newcombe, "Interval estimation for the difference between independent proportions", Statistics in Medicine
         1998; Zou and Donner, "Construction of confidence limits about effect measures", ibid. 2008.

@@ -6,21 +6,21 @@ from typing import Literal, TypeAlias
 Grade: TypeAlias = Literal["trace", "moderate", "severe"]
 GRADES: tuple[Grade, ...] = ("trace", "moderate", "severe")
 
-SEVERE_SHARE = 0.5  # of what is achievable
+SEVERE_SHARE = 0.5  # of the achievable lead
 EXPOSED_SHARE = 0.10  # of members accused at a false positive rate of 1 %
 
 _ROUNDING = 1e-9  # 0.7 - 0.5 is 0.19999999999999996
 
 
 def share_of_achievable(lead: float, control: float, perfect: float | None) -> float | None:
-    """How far the attack goes from its strongest control to a perfect attack, in [0, 1].
+    """The attack's lead as a share of a perfect attack's lead over the strongest control, in [0, 1].
 
     Args:
-        lead: Of the attack over the control, in the metric's unit, positive if it leaks.
+        lead: The attack's lead over the control, in the metric's unit, positive if it leaks.
         control: The control's score.
         perfect: The score of a perfect attack; None if unknown.
 
-    Returns: None where there is no perfect score, or the control reaches it.
+    Returns: None if there is no perfect score, or the control reaches it.
     """
     if perfect is None or abs(perfect - control) <= _ROUNDING:
         return None
@@ -31,9 +31,9 @@ def grade(lead: float, relevant: float, share: float | None) -> Grade:
     """The grade of a leak with this lead.
 
     Args:
-        lead: Over the strongest control.
-        relevant: The least lead that matters.
-        share: Of what is achievable; None where that is unknown, which gives no more than ``moderate``.
+        lead: The lead over the strongest control.
+        relevant: The smallest lead that matters.
+        share: Share of the achievable lead; None if unknown, which gives at most ``moderate``.
     """
     if lead < relevant - _ROUNDING:
         return "trace"

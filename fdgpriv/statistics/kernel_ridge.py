@@ -1,4 +1,4 @@
-"""Kernel ridge regression whose kernel width and penalty are chosen by a loss on inputs left out, by default the error."""
+"""Kernel ridge regression; chooses kernel width and penalty by the leave-one-out loss, by default the squared error."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,34 +13,35 @@ from fdgpriv.utils.seeds import generator
 
 WIDTHS = (0.5, 2.0, 8.0)  # of the kernel, in median squared distances
 PENALTIES = tuple(10.0**e for e in range(-4, 4))  # in mean eigenvalues
-CHOSEN_ON = 500  # inputs that width and penalty are chosen on
-_LEAST = 1e-12  # mean eigenvalue, where all vectors are zero
-_CHECKED = 64  # targets that width and penalty are chosen by
-_AT_ONCE = 4096  # targets; photographs have many, and twice as many bytes in double precision
+MAX_CHOICE_INPUTS = 500  # inputs on which width and penalty are chosen
+_MIN_EIGENVALUE = 1e-12  # used as the mean eigenvalue if all vectors are 0
+_CHOICE_TARGETS = 64  # targets by which width and penalty are chosen
+_BATCH_SIZE = 4096  # targets; photographs have many, in double precision
 
 RegressionLoss = Callable[[Tensor, Tensor], Tensor]  # of predictions and targets (M, P): a number, ()
 
 
-def some_of(count: int) -> Tensor:
-    """At most `CHOSEN_ON` indices below `count`, in order: random ones, since inputs may come in turns (of domains, say)."""
-    return torch.randperm(count, generator=generator(count))[:CHOSEN_ON].sort().values
+def choice_indices(count: int) -> Tensor:
+    """At most `MAX_CHOICE_INPUTS` random indices below `count`, in ascending order."""
+    return torch.randperm(count, generator=generator(count))[:MAX_CHOICE_INPUTS].sort().values
 
 
 class KernelRidge:
-    """Kernel ridge regression from vectors (D,) to targets (P,); width and penalty by the loss on inputs left out.
+    """Kernel ridge regression from vectors (D,) to targets (P,); width and penalty minimise the loss on inputs left out.
 
-    Both are chosen on at most `CHOSEN_ON` of the inputs; on all, the penalty is moved as long as the loss falls.
+    Both are chosen on at most `MAX_CHOICE_INPUTS` inputs; on all inputs, the penalty is then changed while the loss falls.
 
     Args:
         inputs: (M, D) standardised vectors of simulated artifacts.
         targets: (M, P).
         kernel: ``linear`` (ridge regression), or ``rbf`` with a width around the median distance.
-        groups: (M,) of inputs that are left out together: those of one look, where the observed artifacts will have yet
-            another, or of one image. Then width and penalty stay as they were chosen.
-        loss: What is to be small, and of equal ones the larger penalty; None for the mean squared error, of some targets.
+        groups: (M,) groups of inputs that are left out together, for example of one look or one image. The penalty is then
+            not changed on all inputs.
+        loss: The loss to minimise, with the larger penalty among equal losses; None for the mean squared error of a selection
+            of targets.
 
     Attributes:
-        loss: The loss on inputs left out, each by itself or with its group.
+        loss: The loss on inputs left out, each alone or with its group.
         left_out: (M, P) the prediction for each input by the regression on all others; in a file if it is large.
     """
 
@@ -54,17 +55,17 @@ class KernelRidge:
     ) -> None:
         self.inputs, self.kernel = inputs, kernel
         self.center = targets.mean(0)
-        every = max(1, targets.shape[1] // _CHECKED) if loss is None else 1
-        left_out = _LeftOut(targets[:, ::every].double(), self.center[::every].double(), groups, loss or _mean_square)
-        few = some_of(len(inputs))
-        fit = self._chosen(inputs[few], left_out.among(few))
-        if len(inputs) > CHOSEN_ON:
+        stride = max(1, targets.shape[1] // _CHOICE_TARGETS) if loss is None else 1
+        left_out = _LeftOut(targets[:, ::stride].double(), self.center[::stride].double(), groups, loss or _mean_square)
+        indices = choice_indices(len(inputs))
+        fit = self._chosen(inputs[indices], left_out.among(indices))
+        if len(inputs) > MAX_CHOICE_INPUTS:
             fit = self._refitted(fit, left_out)
         self.width, self.penalty, self.loss = fit.width, fit.penalty, fit.loss
         diagonal = fit.inverse.diagonal()[:, None]
         self.left_out, self.weights = (empty_in_file(*targets.shape) for _ in range(2))
-        for first in range(0, targets.shape[1], _AT_ONCE):
-            part = slice(first, first + _AT_ONCE)
+        for first in range(0, targets.shape[1], _BATCH_SIZE):
+            part = slice(first, first + _BATCH_SIZE)
             weights = fit.inverse @ (targets[:, part] - self.center[part]).double()
             self.left_out[:, part] = targets[:, part] - weights / diagonal
             self.weights[:, part] = weights
@@ -75,7 +76,7 @@ class KernelRidge:
         return predictions
 
     def _chosen(self, inputs: Tensor, left_out: "_LeftOut") -> "_KernelFit":
-        """The fit to these inputs whose width and penalty lose least; all penalties by one eigendecomposition."""
+        """The fit to these inputs with the smallest loss; one eigendecomposition serves all penalties."""
         fits = []
         for width in self._widths(inputs):
             gram = self._gram(inputs.double(), inputs.double(), width)
@@ -86,7 +87,7 @@ class KernelRidge:
         return min(fits, key=lambda fit: (fit.loss, -fit.penalty))
 
     def _refitted(self, chosen: "_KernelFit", left_out: "_LeftOut") -> "_KernelFit":
-        """The fit to all inputs with the chosen width; its penalty the next smaller or larger while that loses less."""
+        """The fit to all inputs with the chosen width; moves the penalty up or down while the loss falls."""
         gram = self._gram(self.inputs.double(), self.inputs.double(), chosen.width)
 
         def fit_with(index: int) -> _KernelFit:
@@ -100,7 +101,7 @@ class KernelRidge:
             while 0 <= index + step < len(PENALTIES) and (fit := fit_with(index + step)).loss < best.loss:
                 best, index = fit, index + step
             if best.penalty != chosen.penalty:
-                break  # the other direction leads back
+                break  # the other direction was worse
         return best
 
     def _inverse(self, gram: Tensor, penalty: float) -> "Tensor | _LowRank":
@@ -126,7 +127,7 @@ class KernelRidge:
 
 
 class _LowRank(NamedTuple):
-    """(M, M): the inverse of inputs @ inputs.T + penalty I for inputs (M, D) of few dimensions, never formed (Woodbury).
+    """The inverse (M, M) of inputs @ inputs.T + penalty I for inputs (M, D) with D < M, in factors (Woodbury).
 
     It is (I - inputs @ solved) / penalty, with `solved` (D, M).
     """
@@ -140,8 +141,8 @@ class _LowRank(NamedTuple):
         inner = inputs.T @ inputs + penalty * torch.eye(inputs.shape[1], dtype=inputs.dtype)
         return cls(inputs, torch.linalg.solve(inner, inputs.T), penalty)
 
-    def __matmul__(self, rest: Tensor) -> Tensor:
-        return (rest - self.inputs @ (self.solved @ rest)) / self.penalty
+    def __matmul__(self, other: Tensor) -> Tensor:
+        return (other - self.inputs @ (self.solved @ other)) / self.penalty
 
     def diagonal(self) -> Tensor:
         return (1 - (self.inputs * self.solved.T).sum(1)) / self.penalty
@@ -168,9 +169,9 @@ class _LeftOut:
 
     Attributes:
         targets: (M, P).
-        center: (P,) that the regression adds.
-        groups: (M,) of inputs that are left out together, or None.
-        loss: Of predictions and targets.
+        center: (P,) mean targets, which the regression adds.
+        groups: (M,) groups of inputs that are left out together, or None.
+        loss: The loss of predictions and targets.
     """
 
     targets: Tensor
@@ -179,7 +180,7 @@ class _LeftOut:
     loss: RegressionLoss
 
     def among(self, indices: Tensor) -> "_LeftOut":
-        """The same, restricted to the inputs at these indices."""
+        """The loss on the inputs at these indices."""
         return replace(
             self, targets=self.targets[indices], groups=None if self.groups is None else self.groups[indices]
         )
@@ -211,4 +212,4 @@ def _mean_square(predicted: Tensor, targets: Tensor) -> Tensor:
 
 
 def _mean_eigenvalue(gram: Tensor) -> float:
-    return max(float(gram.diagonal().mean()), _LEAST)
+    return max(float(gram.diagonal().mean()), _MIN_EIGENVALUE)

@@ -1,4 +1,4 @@
-"""Tests whether the mean of paired differences exceeds 0: bootstrap, t or Gaffke's bound, chosen by units and ties."""
+"""Tests whether the mean of paired differences exceeds 0, by bootstrap, t or Gaffke's bound, depending on units and ties."""
 
 import math
 from dataclasses import dataclass, replace
@@ -15,19 +15,19 @@ BOOTSTRAP_FROM = 20
 """Units from which the bootstrap is used; below, the t interval."""
 
 _CHUNK = 2_000_000
-_NEAR = 0.05  # of the reach
+_NEAR = 0.05  # differences within this share of the reach count as equal, for hits
 
 
 @dataclass(frozen=True)
 class ControlTest:
-    """Attack against one control: mean difference over units, bounds (None where none can be given), one-sided p.
+    """Test of the attack against one control; bounds are None if none can be given.
 
     Attributes:
-        difference: Mean over units.
+        difference: Mean difference over units.
         lower, upper: One-sided bounds at `LEVEL` each.
-        p: One-sided.
+        p: One-sided p.
         se: Standard error of the mean difference; None with fewer than 2 units.
-        excluded: One-sided upper bound at the level that `compare` was given for it.
+        excluded: One-sided upper bound at the level `tail` of `compare`.
     """
 
     difference: float
@@ -51,28 +51,28 @@ def compare(
 ) -> list[ControlTest]:
     """Tests mean <= 0 on the differences of independent units, for each control.
 
-    From 20 units on by the more careful of a studentised bootstrap and t, below by t. Where so many differences are
-    equal that a resample is constant with probability above `tail` (0/1 metrics with rare or near-certain success),
-    neither is honest: then by Gaffke's bound if the reach is known, else by t without an upper bound. Gaffke's bound also
-    serves where the reach is known and more than half of the differences are one value, or nearly one: hits minus the mean
-    score of a control. There a resample of successes alone has next to no variance, and bootstrap-t trusts nothing: 27 hits
-    of 30 against a chance of .033 would have p = .04.
+    With at least 20 units, the test is the more conservative of a studentised bootstrap and t; with fewer, t. Both are
+    anti-conservative if so many differences are equal that a resample is constant with probability above `tail` (0/1 metrics
+    with rare or near-certain success). The test is then Gaffke's bound if the reach is known, else t without an upper bound.
+    Gaffke's bound is also used if the reach is known and more than half of the differences are equal or nearly equal, as for
+    hits minus the mean score of a control: the bootstrap would be too conservative (27 hits of 30 against a chance of .033
+    would have p = .04).
 
-    Differences that are all exactly 0, of scores that differ between units, have both bounds 0 and p = 1: the attack
-    answers what the control answers. p never falls below the sign-flip floor 2^-(differences that are not 0), and lower
-    is never above 0 where p is above `LEVEL`.
+    If the attack's scores differ between units and all differences are exactly 0, both bounds are 0 and p = 1: the attack
+    predicts what the control predicts. p is at least the sign-flip floor 2^-(number of differences that are not 0), and lower
+    is at most 0 if p is above `LEVEL`.
 
-    Units that share images are not independent: `shared_variance` is added to the squared standard error of the mean, which
-    the bootstrap's and Student's t are then multiplied by; Gaffke's bound is widened to Student's.
+    Units that share images are not independent: `shared_variance` is added to the squared standard error of the mean in the
+    bootstrap's and Student's t; Gaffke's bound is widened to Student's.
 
     Args:
         differences: Attack minus control (G, B): G >= 2 units, B controls, higher leaks.
         tail: One-sided error of `excluded`, in (0, LEVEL].
         resamples: R; want R + 1 >= 1 / tail.
-        reach: Least and greatest difference that the metric allows.
+        reach: Smallest and largest difference that the metric allows.
         varied: Whether the attack's scores differ between units.
-        hits: Whether the attack's scores are the least or the greatest value each.
-        shared_variance: (B,) variance of each mean difference from what units share; 0 by default.
+        hits: Whether each of the attack's scores is the smallest or the largest value of the metric.
+        shared_variance: (B,) variance of each mean difference due to images that units share; 0 by default.
     """
     if (resamples + 1) * tail < 1:
         raise ValueError(f"want resamples >= {math.ceil(1 / tail) - 1} for the tail {tail:.3g}, got {resamples}")
@@ -83,47 +83,55 @@ def compare(
     shared = np.zeros(controls) if shared_variance is None else shared_variance
     constant = np.ptp(snapped, axis=0) == 0
     errors = np.sqrt(np.where(constant, 0.0, snapped.var(axis=0, ddof=1)) / units + shared)
-    tolerance = _NEAR * (reach[1] - reach[0]) if reach is not None and hits else 0.0
-    largest_ties = [int(np.unique(d, return_counts=True)[1].max()) for d in snapped.T]
-    tied = [
-        _tied(ties, units, tail) or (reach is not None and _mostly_equal(d, ties, tolerance))
-        for d, ties in zip(snapped.T, largest_ties, strict=True)
-    ]
-    booted = [b for b in range(controls) if units >= BOOTSTRAP_FROM and not tied[b]]
-    bootstraps = dict(zip(booted, _bootstrap(snapped[:, booted], errors[booted], tail, rng, resamples), strict=True))
-    comparisons = []
+    tied = [_is_tied(d, tail, reach, hits) for d in snapped.T]
+    untied = [b for b in range(controls) if units >= BOOTSTRAP_FROM and not tied[b]]
+    bootstraps = dict(zip(untied, _bootstrap(snapped[:, untied], errors[untied], tail, rng, resamples), strict=True))
+    tests = []
     for b, d in enumerate(snapped.T):
         if varied and not d.any():
-            tested = ControlTest(0.0, 0.0, 0.0, 1.0, excluded=0.0)
+            test = ControlTest(0.0, 0.0, 0.0, 1.0, excluded=0.0)
         elif tied[b] and reach is not None:
-            tested = _gaffke(d, tail, rng, resamples, reach)
+            test = _gaffke(d, tail, rng, resamples, reach)
             if shared[b] > 0:
-                tested = _wider(tested, _student(d, errors[b], tail, bounded=True))
+                test = _wider(test, _student(d, errors[b], tail, bounded=True))
         elif b in bootstraps:
-            tested = _wider(bootstraps[b], _student(d, errors[b], tail, bounded=True))
+            test = _wider(bootstraps[b], _student(d, errors[b], tail, bounded=True))
         else:
-            tested = _student(d, errors[b], tail, bounded=not tied[b])
-        p = max(tested.p or 0.0, 0.5 ** int(np.count_nonzero(d)))
-        lower = min(tested.lower, 0.0) if tested.lower is not None and p > LEVEL else tested.lower
-        mean = float(differences[:, b].mean())
-        comparisons.append(replace(tested, difference=mean, lower=lower, p=p, se=float(errors[b])))
-    return comparisons
+            test = _student(d, errors[b], tail, bounded=not tied[b])
+        test = replace(test, difference=float(differences[:, b].mean()), se=float(errors[b]))
+        tests.append(_with_sign_flip_floor(test, int(np.count_nonzero(d))))
+    return tests
 
 
-def _tied(ties: int, units: int, tail: float) -> bool:
-    """Whether a resample of differences of which `ties` are one value is constant with probability above `tail`."""
+def _is_tied(d: Array, tail: float, reach: tuple[float, float] | None, hits: bool) -> bool:
+    """Whether too many differences are equal for the bootstrap and Student's t."""
+    ties = int(np.unique(d, return_counts=True)[1].max())
+    if _is_often_constant(ties, len(d), tail):
+        return True
+    if reach is None:
+        return False
+    return _mostly_equal(d, ties, _NEAR * (reach[1] - reach[0]) if hits else 0.0)
+
+
+def _with_sign_flip_floor(test: ControlTest, nonzero: int) -> ControlTest:
+    """The test with p at least 2^-`nonzero`, and a lower bound of at most 0 if p is above `LEVEL`."""
+    p = max(test.p or 0.0, 0.5**nonzero)
+    lower = min(test.lower, 0.0) if test.lower is not None and p > LEVEL else test.lower
+    return replace(test, lower=lower, p=p)
+
+
+def _is_often_constant(ties: int, units: int, tail: float) -> bool:
+    """Whether a resample of differences, `ties` of which are equal, is constant with probability above `tail`."""
     return ties > 1 and (ties / units) ** units > tail
 
 
 def _mostly_equal(d: Array, ties: int, tolerance: float) -> bool:
-    """Whether more than half of the differences are one value (`ties` are), or within `tolerance` of their median."""
+    """Whether more than half of the differences are equal (`ties` are), or within `tolerance` of their median."""
     return 2 * ties > len(d) or 2 * int(np.count_nonzero(np.abs(d - np.median(d)) <= tolerance)) > len(d)
 
 
 def _student(d: Array, se: float, tail: float, bounded: bool) -> ControlTest:
-    """Student's t of the mean of `d` with this standard error; without one (constant differences) there are no bounds, and
-    p = 1 unless they are above 0.
-    """
+    """Student's t of the mean of `d` with this standard error; with se = 0 there are no bounds, and p is 0 or 1."""
     n, mean = len(d), float(d.mean())
     if se == 0:
         return ControlTest(mean, None, None, 0.0 if mean > 0 else 1.0)
@@ -136,7 +144,7 @@ def _bootstrap(d: Array, errors: Array, tail: float, rng: np.random.Generator, r
     """Centred, studentised bootstrap (bootstrap-t, Hall 1988) of each column of (G, K): skewness keeps its level.
 
     p = (1 + #{t* >= t}) / (1 + R) for t = mean / `errors` (K,), and the bounds are the order statistics of t* that make
-    p <= LEVEL and lower > 0 the same event. A constant resample counts as infinitely far out, to the side where it lies.
+    p <= LEVEL and lower > 0 the same event. A constant resample has t* = +-infinity, with the sign of its mean.
     """
     n, controls = d.shape
     if not controls:
@@ -168,10 +176,10 @@ def _resampled_t(standardised: Array, rng: np.random.Generator, resamples: int) 
 
 
 def _wider(first: ControlTest, second: ControlTest) -> ControlTest:
-    """The larger p and the wider bounds of two tests: each fails where the other holds.
+    """The larger p and the wider bounds of two tests.
 
-    False alarms of 4,000 null runs at 2.5 % with 20 units, bootstrap-t / t / this: differences skewed to the left
-    (1 - exponential) 4.1 / 7.8 / 4.1 %, hits of 10 % against the like 4.6 / 1.7 / 1.7 %, normal 2.6 / 2.5 / 2.0 %.
+    False alarms in 4,000 null runs at 2.5 % with 20 units, for bootstrap-t / t / both: differences skewed to the left
+    (1 - exponential) 4.1 / 7.8 / 4.1 %, hits of 10 % against hits of 10 % 4.6 / 1.7 / 1.7 %, normal 2.6 / 2.5 / 2.0 %.
     """
     lower, upper, excluded = (
         None if bound is None or other is None else choose(bound, other)
@@ -198,8 +206,8 @@ def _gaffke(d: Array, tail: float, rng: np.random.Generator, resamples: int, rea
     values, times = np.unique(d, return_counts=True)
     weights = rng.standard_gamma(np.append(times, 1), (resamples, len(values) + 1))  # equal values share a Dirichlet
     weights /= weights.sum(axis=1, keepdims=True)
-    of_data, of_end = weights[:, :-1] @ values, weights[:, -1]
-    lower, upper = np.sort(of_data + of_end * low), np.sort(of_data + of_end * high)
+    data_part, end_weight = weights[:, :-1] @ values, weights[:, -1]
+    lower, upper = np.sort(data_part + end_weight * low), np.sort(data_part + end_weight * high)
     p = (1 + int(np.count_nonzero(lower <= 0))) / (1 + resamples)
     return ControlTest(
         float(d.mean()),
@@ -211,7 +219,7 @@ def _gaffke(d: Array, tail: float, rng: np.random.Generator, resamples: int, rea
 
 
 def _rank(level: float, resamples: int) -> int:
-    """How many order statistics, counted from the end, may lie beyond the bound."""
+    """Number of order statistics that may lie beyond a bound at this level."""
     return int(level * (resamples + 1) + 1e-9)
 
 

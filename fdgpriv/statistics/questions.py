@@ -1,7 +1,7 @@
-"""The verdict on each question of a report, from the tests of the attacks that ask it.
+"""The verdict on each question of a report, from the tests of all attacks on it.
 
 A question's p is Simes' over its attacks; q corrects over all questions by Benjamini and Hochberg. A leak has q <= 0.05
-and p <= 0.025. "No leak found" needs an attack that would have found one; everything else is inconclusive.
+and p <= 0.025. "No leak found" needs an attack that would have found a leak; all other questions are inconclusive.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -26,13 +26,13 @@ class Evidence:
     """One attack's test on one question, and the evidence that it would have found a leak.
 
     Attributes:
-        test: Against every control of the question's scope.
-        relevant: The least lead that matters, in the metric's unit.
-        positive: The same attack with the same budget on artifacts that are known to leak; None where there are none.
-        planted: How often it finds a leak of relevant size planted in these artifacts; None where that was not tried.
+        test: The test against every control of the question's scope.
+        relevant: The smallest lead that matters, in the metric's unit.
+        positive: The test of the same attack with the same budget on artifacts that are known to leak; None if there are none.
+        planted: Share of repeats in which it finds a leak of relevant size planted in these artifacts; None if not measured.
         budget: Its settings in words.
-        relevant_on_positive: The least lead that matters on the positive control, where it differs from `relevant`: a relative
-            one is a share of what the public prior scores there.
+        relevant_on_positive: The smallest lead that matters on the positive control, if it differs from `relevant`: a relative
+            effect is a share of the public prior's score there.
     """
 
     test: Test
@@ -49,7 +49,7 @@ class Evidence:
 
     @property
     def required_lead(self) -> float:
-        """The least lead on the positive control with which it succeeds."""
+        """The smallest lead on the positive control that counts as success."""
         return self.relevant if self.relevant_on_positive is None else self.relevant_on_positive
 
     @property
@@ -62,19 +62,19 @@ class Evidence:
 
     @property
     def decided_by_planted_leak(self) -> bool:
-        """Whether a planted leak decides "no leak found": the bound excludes leads that matter, or is not informative."""
+        """Whether "no leak found" depends on the power for a planted leak: no lead, or every relevant lead, is excluded."""
         test = self.test
         return test.rests_on_planted_leak or (test.upper is not None and test.upper < self.relevant)
 
     @property
     def strength(self) -> float:
-        """The lead on the positive control in multiples of the relevant effect; 0 without one."""
+        """The lead on the positive control in multiples of the relevant effect; 0 without a positive control."""
         return 0.0 if self.positive is None or not self.required_lead else self.positive.difference / self.required_lead
 
 
 @dataclass(frozen=True)
 class Absent:
-    """A question that cannot be tested: its verdict, the reason in one sentence, and why it is inconclusive if it is."""
+    """A question that cannot be tested: the reason in one sentence, its verdict, and the cause if that is inconclusive."""
 
     reason: str
     verdict: Literal["inconclusive", "not_applicable"] = "inconclusive"
@@ -87,14 +87,14 @@ class Answer:
 
     Attributes:
         verdict: The answer.
-        reason: In one sentence; of an inconclusive one, what would decide it.
-        because: Why it is inconclusive.
-        decisive_attack: The attack that the verdict rests on: the strongest one, or for "no leak found" the one with the
+        reason: One sentence; for an inconclusive verdict, with the way to decide it.
+        because: The cause of an inconclusive verdict.
+        decisive_attack: The attack that decides the verdict: the strongest one, or for "no leak found" the one with the
             largest lead on its positive control.
         p: Simes' p of the question; q and p_holm correct it over all questions.
-        beyond_doubt: Whether a leak passes Holm's correction at 0.025 too.
-        leaking: The attacks of a leaking question that leak by themselves, after correction within it.
-        error: The error level of the lead's interval, lower than 0.05 if the lead was selected for being a leak.
+        beyond_doubt: Whether a leak also passes Holm's correction at 0.025.
+        leaking: The attacks on a leaking question that are significant after correction within the question.
+        error: The error level of the lead's interval; below 0.05 for leads that were selected as leaks.
     """
 
     verdict: Verdict
@@ -114,10 +114,10 @@ K = TypeVar("K", bound=Hashable)
 
 
 def answers(questions: Mapping[K, EvidenceByAttack]) -> dict[K, Answer]:
-    """The verdict on each question of a report, which are one family fixed before any result is seen.
+    """The verdict on each question of a report; all questions are one family for the corrections.
 
     Args:
-        questions: By key, the evidence by attack, or why there is none.
+        questions: By key, the evidence by attack, or the reason why there is none.
     """
     tested = [key for key, evidence in questions.items() if not isinstance(evidence, Absent) and _ps(evidence)]
     ps = [simes(_ps(evidence)) for key in tested if not isinstance(evidence := questions[key], Absent)]
@@ -142,7 +142,7 @@ def answers(questions: Mapping[K, EvidenceByAttack]) -> dict[K, Answer]:
 
 
 def absence(evidence: Evidence) -> tuple[Verdict, Because | None, str]:
-    """The verdict of a test that finds no leak: no leak found, or inconclusive with what would decide it."""
+    """The verdict of a test that finds no leak, its cause if it is inconclusive, and the reason in words."""
     test, relevant = evidence.test, evidence.relevant
     with_budget = f" with {evidence.budget}" if evidence.budget else ""
     if evidence.positive is None:
@@ -197,10 +197,11 @@ _NOTHING_EXCLUDED: Mapping[NoBound | None, str] = {
 
 
 def _leak(evidence: Mapping[str, Evidence], p: float, q: float, p_holm: float, level_within: float) -> Answer:
+    """The verdict ``leak``; attacks of the question leak by themselves at `level_within` after Holm's correction."""
     best = _strongest(evidence)
     test = evidence[best].test
     tested = [name for name in evidence if evidence[name].p is not None]
-    within = dict(zip(tested, holm([_p(evidence[name]) for name in tested]), strict=True))
+    corrected = dict(zip(tested, holm([_p(evidence[name]) for name in tested]), strict=True))
     control = test.strongest_control.replace("_", " ")
     return Answer(
         "leak",
@@ -211,12 +212,13 @@ def _leak(evidence: Mapping[str, Evidence], p: float, q: float, p_holm: float, l
         q=q,
         p_holm=p_holm,
         beyond_doubt=p_holm <= LEVEL,
-        leaking=frozenset(name for name, value in within.items() if value <= level_within),
+        leaking=frozenset(name for name, value in corrected.items() if value <= level_within),
         error=level_within,
     )
 
 
 def _no_leak(evidence: Mapping[str, Evidence], p: float, q: float, p_holm: float) -> Answer:
+    """The verdict on a question that is no leak: ``no_leak_found`` or ``inconclusive``."""
     best = _strongest(evidence)
     more = f"more units than {evidence[best].test.units} would decide"
     if p <= LEVEL:
@@ -231,7 +233,7 @@ def _no_leak(evidence: Mapping[str, Evidence], p: float, q: float, p_holm: float
 
 
 def _too_coarse(test: Test, relevant: float) -> str:
-    """With how many units the relevant effect would be seen."""
+    """The reason of an inconclusive test, with the number of units that would resolve the relevant effect."""
     if test.resolution is None or test.upper is None or not relevant:
         return f"{test.units} units give no upper bound; want more units"
     wanted = max(test.units + 1, round(test.units * (test.resolution / relevant) ** 2))

@@ -1,4 +1,4 @@
-"""The resolution of a test: the smallest true lead that it would have found with probability 0.8."""
+"""The resolution of a test: the smallest true lead that it finds with probability 0.8."""
 
 import math
 from collections.abc import Mapping
@@ -12,10 +12,10 @@ from fdgpriv.statistics.paired import LEVEL, compare
 
 POWER = 0.8
 _DRAWS = 400  # of the bootstrap
-_HITS = 0.9  # share of scores that are 0 or 1 from which an attack hits or misses: ties are scored in between
+_HIT_SHARE = 0.9  # minimum share of scores that are 0 or 1 for an attack that hits or misses; ties have other scores
 _RUNS = 100
 _RESAMPLES = 400
-_STEPS = 40  # of leads that are tried, between 0 and the largest possible one
+_STEPS = 40  # tried leads, between 0 and the largest possible one
 
 
 def resolution(
@@ -30,22 +30,22 @@ def resolution(
     over u units. For an attack that either hits or misses, by simulation at the controls' rates.
 
     Args:
-        attack: Its score by unit (u,), higher leaks.
-        controls: The same for each control.
-        bounds: Least and greatest score that the metric allows.
-        shared_variance: (B,) variance of each mean lead from images that units share; 0 by default.
+        attack: The attack's score by unit (u,), higher leaks.
+        controls: The scores (u,) of each control.
+        bounds: Smallest and largest score that the metric allows.
+        shared_variance: (B,) variance of each mean lead due to images that units share; 0 by default.
 
-    Returns: None where no lead has any variance, or with fewer than 2 units.
+    Returns: None if no lead has any variance, or with fewer than 2 units.
     """
     if len(attack) < 2 or not any(np.ptp(attack - control) for control in controls.values()):
         return None
     shared = np.zeros(len(controls)) if shared_variance is None else shared_variance
-    if bounds == (0.0, 1.0) and np.isin(attack, bounds).mean() >= _HITS and not shared.any():
-        return max(_of_hits(tuple(control.tolist())) for control in controls.values())
-    return _of_leads(np.stack([attack - control for control in controls.values()], axis=1), shared)
+    if bounds == (0.0, 1.0) and np.isin(attack, bounds).mean() >= _HIT_SHARE and not shared.any():
+        return max(_resolution_of_hits(tuple(control.tolist())) for control in controls.values())
+    return _resolution_of_leads(np.stack([attack - control for control in controls.values()], axis=1), shared)
 
 
-def _of_leads(leads: Array, shared: Array) -> float:
+def _resolution_of_leads(leads: Array, shared: Array) -> float:
     """Minimum detectable effect from leads (u, B), by bootstrap over units: the shift of all leads with which t exceeds its
     quantile over every control in 0.8 of the draws.
 
@@ -54,15 +54,15 @@ def _of_leads(leads: Array, shared: Array) -> float:
     u, means, rng = len(leads), leads.mean(0), np.random.default_rng(0)
     wider = math.sqrt(u / (u - 1))  # a draw varies less than a new experiment
     draws = leads[rng.integers(0, u, (_DRAWS, u))]
-    deviations = wider * (draws.mean(1) - means) + _shared_moves(shared, _DRAWS, rng)
+    deviations = wider * (draws.mean(1) - means) + _shared_deviations(shared, _DRAWS, rng)
     errors = np.sqrt((wider * draws.std(1, ddof=1)) ** 2 / u + shared)
     needed = float(special.stdtrit(u - 1, 1 - LEVEL)) * errors
     smallest_lead = 2 * means.min() - (means + deviations).min(1).mean()
     return max(0.0, float(smallest_lead + np.quantile((needed - means - deviations).max(1), POWER)))
 
 
-@lru_cache(maxsize=1000)  # the same controls are met with several attacks and adversaries
-def _of_hits(control: tuple[float, ...]) -> float:
+@lru_cache(maxsize=1000)  # several attacks and adversaries have the same controls
+def _resolution_of_hits(control: tuple[float, ...]) -> float:
     """Minimum detectable effect for hits at this control's rate plus the lead, by bisection; 1 if none is detected."""
     scores, low, high = np.array(control), 0, _STEPS
     while high - low > 1:
@@ -73,7 +73,7 @@ def _of_hits(control: tuple[float, ...]) -> float:
 
 
 def _power(control: Array, rate: float, lead: float) -> float:
-    """How often a true lead of hits over this control is found, over simulated experiments of the same size."""
+    """The share of simulated experiments of the same size that find this true lead of hits over the control."""
     rng = np.random.default_rng(0)
     hits = (rng.random((len(control), _RUNS)) < min(1.0, rate + lead)).astype(float)
     tests = compare(
@@ -87,16 +87,16 @@ def power(leads: Array, rng: np.random.Generator, repeats: int = 400, shared_var
 
     Args:
         leads: (U, B) the lead of each unit over each control.
-        rng: Of the draws.
+        rng: Random numbers of the draws.
         repeats: Number of draws.
-        shared_variance: (B,) variance of each mean lead from images that units share; 0 by default.
+        shared_variance: (B,) variance of each mean lead due to images that units share; 0 by default.
     """
     u = len(leads)
     if u < 2:
         return 0.0
     shared = np.zeros(leads.shape[1]) if shared_variance is None else shared_variance
     draws = leads[rng.integers(0, u, (repeats, u))]
-    mean = draws.mean(1) + _shared_moves(shared, repeats, rng)
+    mean = draws.mean(1) + _shared_deviations(shared, repeats, rng)
     se = np.sqrt(draws.var(1, ddof=1) / u + shared)
     flat = se <= 1e-12 * np.abs(leads).max(initial=1e-300)
     t = np.where(flat, np.where(mean > 0, np.inf, -np.inf), mean / np.where(flat, 1.0, se))
@@ -104,8 +104,8 @@ def power(leads: Array, rng: np.random.Generator, repeats: int = 400, shared_var
     return float((p.max(1) <= LEVEL).mean())
 
 
-def _shared_moves(shared: Array, draws: int, rng: np.random.Generator) -> Array:
-    """(draws, B): deviations of the mean leads as the images that units share are resampled; the same draw for all leads."""
+def _shared_deviations(shared: Array, draws: int, rng: np.random.Generator) -> Array:
+    """(draws, B): deviations of the mean leads under resampling of shared images, with the same draw for all leads."""
     if not shared.any():
         return np.zeros((draws, len(shared)))
     return rng.standard_normal((draws, 1)) * np.sqrt(shared)

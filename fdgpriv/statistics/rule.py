@@ -20,16 +20,16 @@ NO_OTHER_CLIENT = "no other client of the domain exists, so a leak of the client
 
 @dataclass(frozen=True, eq=False)
 class LeadTest:
-    """One attack against the controls that its threat model grants, all fixed before the run and paired over targets.
+    """Scores of one attack and of the controls that its threat model grants, paired over trials.
 
     Args:
-        attack: Metric per target (n,), oriented so that higher leaks (turn the sign of LPIPS or MSE).
-        controls: The same metric per target (n,) for each control.
-        cluster: The independent unit (client, artifact) of each target (n,); None where every target is one.
-        bounds: Least and greatest value of the metric, as (0, 1) for hits. Without it a 0/1 metric with rare or
+        attack: Metric per trial (n,), oriented so that higher leaks (turn the sign of LPIPS or MSE).
+        controls: The same metric per trial (n,) for each control.
+        cluster: The independent unit (client, artifact) of each trial (n,); None if every trial is a unit.
+        bounds: Smallest and largest value of the metric, as (0, 1) for hits. Without it a 0/1 metric with rare or
             near-certain success has no upper bound.
-        shared_variance: By control, the variance of the mean lead over it from images that units share; 0 by default.
-        artifact_used: Whether any of the attack's predictions differs from what it predicts without the artifact.
+        shared_variance: By control, the variance of the mean lead over it due to images that units share; 0 by default.
+        artifact_used: Whether any of the attack's predictions differs from its artifact-free prediction.
     """
 
     attack: Array
@@ -61,12 +61,18 @@ class LeadTest:
         return _leads(*self.by_unit())
 
     @property
+    def reach(self) -> tuple[float, float] | None:
+        """Smallest and largest difference that the metric allows; None without bounds."""
+        return None if self.bounds is None else (self.bounds[0] - self.bounds[1], self.bounds[1] - self.bounds[0])
+
+    @property
     def shared(self) -> Array:
-        """(B,): the variance of each mean lead from images that units share."""
+        """(B,): the variance of each mean lead due to images that units share."""
         return np.asarray([self.shared_variance.get(name, 0.0) for name in self.controls])
 
 
 def _leads(attack: Array, controls: dict[str, Array]) -> Array:
+    """(u, B): the attack's lead over each control, by unit."""
     return np.stack([attack - values for values in controls.values()], axis=1)
 
 
@@ -75,17 +81,17 @@ class Test:
     """An attack minus its strongest control, over `units` independent units.
 
     Attributes:
-        difference: Least mean difference over controls: the lead.
-        lower: min_b L_b, each at 97.5 %. None where a control allows none.
-        upper: Larger leads are excluded: min_b U_b, each at level .025/B for B controls, so that the least of them is right
-            in 97.5 % of runs whichever controls are equally strong. None where nothing is excluded.
-        no_bound: Why `upper` is None: the attack did not use the artifact, so that its lead is 0 by construction; the bound
-            is not above 0; or too many differences are equal.
+        difference: Smallest mean difference over controls: the lead.
+        lower: min_b L_b, each at 97.5 %. None if a control has no lower bound.
+        upper: Upper bound on the lead: min_b U_b, each at level .025/B for B controls, so that the smallest one holds in
+            97.5 % of runs even if several controls are equally strong. None if no lead is excluded.
+        no_bound: The reason why `upper` is None: the attack did not use the artifact, so that its lead is 0 by construction;
+            the bound is not above 0; or too many differences are equal.
         p: max_b p_b (intersection-union), before the correction for multiplicity; None with fewer than 2 units.
-        strongest_control: The control of the least difference.
-        resolution: The smallest true lead that is found with probability 0.8; None where no lead has variance.
-        reach: Least and greatest difference that the metric allows.
-        reason: Why p is None.
+        strongest_control: The control with the smallest difference.
+        resolution: The smallest true lead that is found with probability 0.8; None if no lead has variance.
+        reach: Smallest and largest difference that the metric allows.
+        reason: The reason why p is None.
     """
 
     difference: float
@@ -102,14 +108,14 @@ class Test:
 
     @property
     def rests_on_planted_leak(self) -> bool:
-        """Whether a planted leak alone can say that a leak would have been found, as no lead is excluded."""
+        """Whether only a planted leak can show that a leak would have been found, since no lead is excluded."""
         return self.no_bound in ("artifact_not_used", "not_above_control")
 
     def interval(self, error: float) -> tuple[float, float] | None:
-        """Two-sided interval of the lead over the strongest control at level 1 - `error`, cut to the metric's reach.
+        """Two-sided interval of the lead over the strongest control at level 1 - `error`, within the metric's reach.
 
-        Student's t, widened to the bounds of the test; None where the test has no bounds, as of constant leads, and where
-        the lead is 0 by construction.
+        Student's t, widened to the bounds of the test. None if the test has no bounds (constant leads), or the lead is 0 by
+        construction.
         """
         lead = self.per_control[self.strongest_control]
         if lead.se is None or lead.lower is None or lead.upper is None:
@@ -126,56 +132,57 @@ def test(lead_test: LeadTest, rng: np.random.Generator, resamples: int, *, sharp
 
     Args:
         lead_test: Scores of the attack and of its controls.
-        rng: Of the resampling.
+        rng: Random numbers of the resampling.
         resamples: R of the bootstrap, at least 400 times the number of tests in the report's family.
-        sharp: Whether the resolution is computed too.
+        sharp: Whether to compute the resolution too.
     """
-    bounds = lead_test.bounds
-    reach = (bounds[0] - bounds[1], bounds[1] - bounds[0]) if bounds else None
     attack, controls = lead_test.by_unit()
-    leads = _leads(attack, controls)
-    units = len(leads)
-    if units < 2:
-        comparisons = [ControlTest(float(value), None, None, None) for value in leads.mean(axis=0)]
-    else:
-        hits = bounds is not None and bool(np.isin(attack, bounds).all())
-        comparisons = compare(
-            leads,
-            LEVEL / leads.shape[1],
-            rng,
-            resamples,
-            reach,
-            varied=bool(np.ptp(attack) > 0),
-            hits=hits,
-            shared_variance=lead_test.shared,
-        )
-    per_control = dict(zip(controls, comparisons, strict=True))
+    units = len(attack)
+    per_control = dict(zip(controls, _control_tests(lead_test, rng, resamples), strict=True))
     strongest = min(per_control, key=lambda name: per_control[name].difference)
     difference = per_control[strongest].difference
     if units < 2:
         reason = f"want at least 2 units, got {units}"
         return Test(difference, None, None, None, units, strongest, per_control, reason=reason)
-    ps = [c.p for c in comparisons if c.p is not None]
-    lowers = [c.lower for c in comparisons if c.lower is not None]
-    uppers = [c.excluded for c in comparisons if c.excluded is not None]
-    upper = min(uppers, default=None)
+    tests = per_control.values()
+    lowers = [test.lower for test in tests if test.lower is not None]
+    upper = min((test.excluded for test in tests if test.excluded is not None), default=None)
     no_bound = _no_bound(upper, lead_test.artifact_used)
     return Test(
         difference,
-        min(lowers) if len(lowers) == len(comparisons) else None,
-        None if no_bound else upper,
-        max(ps),
-        units,
-        strongest,
-        per_control,
-        resolution(attack, controls, bounds, lead_test.shared) if sharp else None,
-        reach,
-        no_bound,
+        lower=min(lowers) if len(lowers) == len(tests) else None,
+        upper=None if no_bound else upper,
+        p=max(test.p for test in tests if test.p is not None),
+        units=units,
+        strongest_control=strongest,
+        per_control=per_control,
+        resolution=resolution(attack, controls, lead_test.bounds, lead_test.shared) if sharp else None,
+        reach=lead_test.reach,
+        no_bound=no_bound,
+    )
+
+
+def _control_tests(lead_test: LeadTest, rng: np.random.Generator, resamples: int) -> list[ControlTest]:
+    """The test against each control; without bounds and p for fewer than 2 units."""
+    attack, controls = lead_test.by_unit()
+    leads = _leads(attack, controls)
+    if len(leads) < 2:
+        return [ControlTest(float(value), None, None, None) for value in leads.mean(axis=0)]
+    bounds = lead_test.bounds
+    return compare(
+        leads,
+        LEVEL / leads.shape[1],
+        rng,
+        resamples,
+        lead_test.reach,
+        varied=bool(np.ptp(attack) > 0),
+        hits=bounds is not None and bool(np.isin(attack, bounds).all()),
+        shared_variance=lead_test.shared,
     )
 
 
 def _no_bound(upper: float | None, artifact_used: bool) -> NoBound | None:
-    """Why no lead is excluded; None where larger leads than `upper` are."""
+    """The reason why no lead is excluded; None if leads above `upper` are."""
     if not artifact_used:
         return "artifact_not_used"
     if upper is None:

@@ -1,7 +1,7 @@
-"""Task: draw the mean of all images behind an artifact.
+"""Task: reconstruct the mean of all images of an artifact.
 
-Reconstructions answer it with their mean, so that it costs no further inference. The mean of many images leaks where no
-single one does.
+Reconstructions answer it with their mean, without further inference. The mean of many images may leak although no single
+image does.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from fdgpriv.tasks.task import Baselines, Predictions, Task
 
 
 class AverageLook(Task):
-    """A prediction is an image (3, H, W) in [0, 1]; a set (M, 3, H, W) counts with its mean."""
+    """A prediction is an image (3, H, W) in [0, 1]; the mean is taken of a set (M, 3, H, W)."""
 
     secret = "average_look"
     metric = "mse"
@@ -44,8 +44,8 @@ class AverageLook(Task):
 
     def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
         """The mean squared error (M,) to the true mean image."""
-        both = zip(predictions, truths, strict=True)
-        return torch.stack([(image.double() - truth.mean_image).square().mean() for image, truth in both])
+        pairs = zip(predictions, truths, strict=True)
+        return torch.stack([(image.double() - truth.mean_image).square().mean() for image, truth in pairs])
 
     def inapplicable(self, series: ArtifactSeries[Simulator]) -> str | None:
         if series.is_global:
@@ -56,10 +56,10 @@ class AverageLook(Task):
         return truth.mean_image.numel() > 0
 
     def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
-        """As for single images, each set with its mean."""
+        """The baselines of reconstructions; the mean of each set."""
         baselines = image_baselines(adversary, predictions.set_size, rng)
         return {name: [self.answer(images) for images in sets] for name, sets in baselines.items()}
 
     def prior_prediction(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
-        """The mean of its own images, of that domain where it has any."""
+        """The mean of the adversary's images of this domain, or of all its images."""
         return known_mean(adversary, domain)

@@ -14,7 +14,7 @@ from fdgpriv.tasks.task import Baselines, Form, Predictions, Task
 
 COPIES = ("recompressed", "cropped", "flipped")
 _NOISES = 5
-_DELTA = 1e-5  # as defenses' by default
+_DELTA = 1e-5  # the default of defenses
 
 
 class Candidate(Task):
@@ -46,14 +46,14 @@ class Candidate(Task):
         return {
             "top5": torch.stack([(rank < 5).float().mean() for rank in ranks]),
             "mrr": torch.stack([(1 / (rank + 1)).mean() for rank in ranks]),
-            **{f"top1_{name}": _of_copies(predictions, truths, row) for row, name in enumerate(COPIES)},
+            **{f"top1_{name}": _copies_ranked_first(predictions, truths, row) for row, name in enumerate(COPIES)},
         }
 
     def of_set(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Measured]:
-        """Of artifacts of one image: the epsilon that the number of images ranked first shows."""
+        """For artifacts of one image: the lower bound on epsilon from the number of images ranked first."""
         if any(len(truth.index) != 1 for truth in truths):
             return {}
-        return {"epsilon_at_least": epsilon_shown(predictions, truths)}
+        return {"epsilon_at_least": epsilon_lower_bound(predictions, truths)}
 
     def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
         """Random scores; an attack adds the ranking by distance from the mean image."""
@@ -63,37 +63,36 @@ class Candidate(Task):
         return 1 / truth.candidates.shape[1]
 
 
-def epsilon_shown(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Measured:
-    """Lower bound at 95 % on the epsilon of a release of one image, at delta = 1e-5; at most ln N of N candidates.
+def epsilon_lower_bound(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Measured:
+    """Lower bound at 95 % on the epsilon of a release of one image, at delta = 1e-5; at most ln N for N candidates.
 
-    Every artifact is a release of its own, whose image lies at a random place among others of its domain that are as
-    likely.
+    Each artifact is one release; its image has a random position among equally likely images of its domain.
     """
-    firsts = sum(bool((_ranks(p, t) == 0).all()) for p, t in zip(predictions, truths, strict=True))
+    ranked_first = sum(bool((_ranks(p, t) == 0).all()) for p, t in zip(predictions, truths, strict=True))
     candidates = min(truth.candidates.shape[1] for truth in truths)
     if candidates < 2:
         return Measured(value=None, reason="no other candidates", n=len(truths), direction="higher_leaks")
-    bound = identification(firsts, len(truths), candidates, _DELTA)
+    bound = identification(ranked_first, len(truths), candidates, _DELTA)
     limit = "saturated: all are ranked first" if bound.saturated else f"at most ln {candidates}"
     return Measured(value=bound.epsilon, n=len(truths), direction="higher_leaks", reason=limit)
 
 
 def _ranks(scores: Prediction, truth: GroundTruth) -> Tensor:
     """Rank (T,) of the true image in each line-up, from 0; ties count half."""
-    return _places(scores[: len(truth.positions)] if scores.ndim == 2 else scores[truth.candidates], truth.positions)
+    return _rank_at(scores[: len(truth.positions)] if scores.ndim == 2 else scores[truth.candidates], truth.positions)
 
 
-def _of_copies(predictions: Sequence[Prediction], truths: Sequence[GroundTruth], row: int) -> Tensor:
-    """Whether (M,) the true image is ranked first in the first line-up, scored by the copies of this row."""
+def _copies_ranked_first(predictions: Sequence[Prediction], truths: Sequence[GroundTruth], row: int) -> Tensor:
+    """Whether (M,) the true image is ranked first in the first line-up, by the scores of copies in this row."""
     ranked_first = []
     for scores, truth in zip(predictions, truths, strict=True):
         copy_scores = scores[truth.candidates[:1]] if scores.ndim == 1 else scores[len(truth.positions) + row][None]
-        ranked_first.append((_places(copy_scores, truth.positions[:1]) == 0).float().squeeze())
+        ranked_first.append((_rank_at(copy_scores, truth.positions[:1]) == 0).float().squeeze())
     return torch.stack(ranked_first)
 
 
-def _places(scores: Tensor, positions: Tensor) -> Tensor:
-    """Rank (T,) of the entry at `positions` (T,) of each row of scores (T, N)."""
+def _rank_at(scores: Tensor, positions: Tensor) -> Tensor:
+    """Rank (T,), from 0, of the entry at `positions` (T,) in each row of scores (T, N); ties count half."""
     true_scores = scores.gather(1, positions[:, None])
     rank: Tensor = ((scores > true_scores).sum(1) + ((scores == true_scores).sum(1) - 1) / 2).float()
     return rank

@@ -32,13 +32,13 @@ class ClassLabel(Task):
         return hits * weight
 
     def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
-        """Random classes, the most frequent one, and that of each domain."""
+        """Random classes, the most frequent class, and the most frequent class of each domain."""
         noise = torch.rand(_NOISES, adversary.classes, generator=rng)
         by_domain = {f"domain_shares:{name}": [shares] for name, shares in adversary.shares_by_domain.items()}
         return {"noise": list(noise), "public_shares": [adversary.public_shares], **by_domain}
 
     def prior_prediction(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
-        """The share of each class among its own images."""
+        """The share of each class among the adversary's images."""
         return adversary.public_shares
 
     def blend(self, prediction: Prediction, prior_prediction: Prediction, weight: float) -> Prediction:

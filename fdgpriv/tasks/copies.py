@@ -1,4 +1,4 @@
-"""Altered copies of candidate images, for adversaries that hold only such: re-compressed, cropped, or flipped."""
+"""Altered copies of candidate images, for adversaries without the originals: re-compressed, cropped, or flipped."""
 
 from functools import lru_cache
 from io import BytesIO
@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from fdgpriv.utils.seeds import generator
 
 QUALITY = 50
-KEPT = 7 / 8  # share of the side that a cropped copy keeps: 28 of 32 px
+CROP_SHARE = 7 / 8  # side of a cropped copy, relative to the image: 28 of 32 px
 
 
 @lru_cache(maxsize=2)
 def copies(images: Tensor) -> dict[str, Tensor]:
     """Altered copies (N, 3, H, W) in [0, 1] of images (N, 3, H, W) in [0, 1], by the name of the alteration.
 
-    The copies of one tensor are made once, and its random crops are the same each time.
+    Copies of the same tensor are cached; random crops depend only on the number of images.
     """
     return {
         "recompressed": recompressed(images),
@@ -32,10 +32,10 @@ def recompressed(images: Tensor, quality: int = QUALITY) -> Tensor:
     return torch.stack([_jpeg(image, quality) for image in images])
 
 
-def cropped(images: Tensor, rng: torch.Generator, kept: float = KEPT) -> Tensor:
-    """A random square of each image (N, 3, H, W), its side `kept` times the image's, resized to the original size."""
+def cropped(images: Tensor, rng: torch.Generator, share: float = CROP_SHARE) -> Tensor:
+    """A random square of each image (N, 3, H, W), with `share` of its side, resized to the original size."""
     side = images.shape[-1]
-    small = max(1, round(kept * side))
+    small = max(1, round(share * side))
     corners = torch.randint(side - small + 1, (len(images), 2), generator=rng).tolist()
     parts = torch.stack([image[:, y : y + small, x : x + small] for image, (y, x) in zip(images, corners, strict=True)])
     resized = nn.functional.interpolate(parts, size=(side, side), mode="bilinear", align_corners=False, antialias=True)

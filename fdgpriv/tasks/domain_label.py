@@ -11,7 +11,7 @@ from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.tasks.task import Baselines, Form, Predictions, Task
 
 _NOISES = 30
-_LEVEL = 0.9  # domains with at least this fraction of the largest domain's images count as equally frequent
+_SIMILAR_SHARE = 0.9  # domains with at least this share of the largest domain's images count as equally frequent
 
 
 class DomainLabel(Task):
@@ -32,15 +32,15 @@ class DomainLabel(Task):
         return torch.tensor([float(p.argmax() == t.domain) for p, t in zip(predictions, truths, strict=True)])
 
     def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
-        """Random domains, and the most frequent one; where several are nearly as frequent, each of them."""
+        """Random domains, and each of the most frequent domains."""
         count = len(adversary.sources)
         share = torch.tensor([len(domain) for domain in adversary.auxiliary], dtype=torch.float32)
-        commonest = (share >= _LEVEL * share.max()).nonzero().flatten()
+        most_frequent = (share >= _SIMILAR_SHARE * share.max()).nonzero().flatten()
         noise = torch.rand(_NOISES, count, generator=rng)
-        return {"noise": list(noise), "mean_image": list(torch.eye(len(share))[commonest])}
+        return {"noise": list(noise), "mean_image": list(torch.eye(len(share))[most_frequent])}
 
     def prior_prediction(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
-        """The share of each domain among its own images."""
+        """The share of each domain among the adversary's images."""
         share = torch.tensor([float(len(domain)) for domain in adversary.auxiliary])
         return share / share.sum()
 

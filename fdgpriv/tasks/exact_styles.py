@@ -35,7 +35,7 @@ class ExactStyles(Task):
         return {"recovered": (self.score(predictions, truths) < RECOVERED).float()}
 
     def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
-        """Random styles around the public mean; that mean; and the mean style of each public domain."""
+        """Random styles around the public mean, the public mean, and the mean style of each public domain."""
         by_domain = {d.name: torch.cat(adversary.styles(d.images, d.images), dim=1) for d in adversary.domains}
         public = torch.cat(list(by_domain.values()))
         center, spread = public.mean(0), public.std(0)
@@ -45,5 +45,6 @@ class ExactStyles(Task):
 
 
 def _error(prediction: Tensor, truth: GroundTruth) -> Tensor:
+    """The largest error (), over images and components, of the nearer predicted value."""
     styles = truth.contributions[:, : prediction.shape[1]]
     return (styles[:, None] - prediction).abs().amin(1).max()

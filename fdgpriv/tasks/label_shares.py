@@ -13,7 +13,7 @@ from fdgpriv.statistics.measured import Measured
 from fdgpriv.tasks.task import Baselines, Form, Predictions, Task
 
 _NOISES = 10
-_LEAST_SPREAD = 1e-9
+_MIN_SPREAD = 1e-9
 
 
 class LabelShares(Task):
@@ -42,7 +42,7 @@ class LabelShares(Task):
         return {"r2": r2(torch.stack(list(predictions)).double(), true)}
 
     def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
-        """Random shares, and all priors: equal shares, those of the public images, half of each, those of each domain."""
+        """Random shares, equal shares, shares of the public images, the mean of the last two, and shares of each domain."""
         noise = torch.rand(_NOISES, adversary.classes, generator=rng)
         return {
             "noise": list(noise / noise.sum(1, keepdim=True)),
@@ -53,45 +53,45 @@ class LabelShares(Task):
         }
 
     def prior_prediction(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
-        """Half the share of each class among its own images, half equal shares."""
+        """The mean of equal shares and of those of the adversary's images."""
         return adversary.hedged_shares
 
 
 def r2(predicted: Tensor, true: Tensor) -> Measured:
     """The share of the variance of `true` (M, K) between artifacts that the predictions (M, K) explain, at most 1.
 
-    The interval is the jackknife's; null where all have the same shares.
+    The interval is the jackknife's; the value is None if all artifacts have the same shares.
     """
-    wrong, n = (predicted - true).square().sum(1), len(true)
+    errors, n = (predicted - true).square().sum(1), len(true)
     centred = true - true.mean(0)
     spread, without = centred.square().sum(), centred.square().sum() - centred.square().sum(1) * n / max(1, n - 1)
-    if n < 3 or not without.min() > _LEAST_SPREAD:
+    if n < 3 or not without.min() > _MIN_SPREAD:
         return Measured(value=None, reason="the label shares hardly differ", n=n, direction="higher_leaks")
-    value = float(1 - wrong.sum() / spread)
-    ends = jackknife(value, [1 - (wrong.sum() - wrong) / without])
+    value = float(1 - errors.sum() / spread)
+    ends = jackknife(value, [1 - (errors.sum() - errors) / without])
     return Measured(value=value, ci95=ends, n=n, direction="higher_leaks")
 
 
 def as_shares(predicted: Tensor, n_images: Tensor) -> Tensor:
-    """Distributions (M, K) from predicted shares: cut at 0, of sum 1, and whole images where there are fewer than labels.
+    """Distributions (M, K) from predicted shares: not below 0, of sum 1, and of whole images if there are fewer than K.
 
-    Of a single image that is the most likely label.
+    For a single image it is the most likely label.
 
     Args:
         predicted: (M, K) real numbers.
-        n_images: (M,) how many images each is of.
+        n_images: (M,) numbers of images.
     """
     shares = predicted.clamp_min(0)
     shares = shares / shares.sum(1, keepdim=True).clamp_min(1e-9)
     fewer_than_classes = n_images < shares.shape[1]
-    shares[fewer_than_classes] = _of_whole_images(shares[fewer_than_classes], n_images[fewer_than_classes])
+    shares[fewer_than_classes] = _rounded_to_images(shares[fewer_than_classes], n_images[fewer_than_classes])
     return shares
 
 
-def _of_whole_images(shares: Tensor, n_images: Tensor) -> Tensor:
-    """Shares (M, K) rounded to whole images of `n_images` (M,), those of the largest remainders up."""
+def _rounded_to_images(shares: Tensor, n_images: Tensor) -> Tensor:
+    """Shares (M, K) of `n_images` (M,) images, rounded to whole images by the largest-remainder method."""
     counts = shares * n_images[:, None]
     whole_images = counts.floor()
-    left = (n_images - whole_images.sum(1)).round()
+    missing = (n_images - whole_images.sum(1)).round()
     rank = (counts - whole_images).argsort(1, descending=True).argsort(1)
-    return (whole_images + (rank < left[:, None])) / n_images[:, None].clamp_min(1)
+    return (whole_images + (rank < missing[:, None])) / n_images[:, None].clamp_min(1)

@@ -29,13 +29,13 @@ class Layout(Task):
         return tuple((cells * cells,) for cells in range(1, truth.source.shape[-1] + 1))
 
     def score(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
-        """The squared correlation over the cells; 0 where the prediction or the truth is constant."""
+        """The squared correlation over the cells; 0 if the prediction or the truth is constant."""
         predicted = torch.stack(list(predictions)).double()
         true = layout(torch.stack([truth.images[0] for truth in truths]).double(), isqrt(predicted.shape[1]))
         return (unit(predicted - predicted.mean(1, keepdim=True)) * unit(true)).sum(1).square().clamp_max(1)
 
     def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
-        """Random layouts; the mean layout of the public images; and that of each public domain."""
+        """Random layouts, the mean layout of the public images, and that of each public domain."""
         cells = len(predictions[0])
         noise = list(torch.randn(_NOISES, cells, generator=rng))
         layouts = [unit(layout(domain.images, isqrt(cells))) for domain in adversary.auxiliary]
@@ -43,7 +43,7 @@ class Layout(Task):
         return {"noise": noise, "mean_image": [torch.cat(layouts).mean(0)], **means}
 
     def prior_prediction(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
-        """The mean layout of its own images, of that domain where it has any."""
+        """The mean layout of the adversary's images of this domain, or of all its images."""
         cells = isqrt(len(like))
 
         def mean() -> Tensor:
@@ -64,6 +64,6 @@ def layout(images: Tensor, cells: int) -> Tensor:
 
 
 def unit(rows: Tensor) -> Tensor:
-    """Rows (N, D) scaled to length 1; one that is zero up to rounding becomes zero."""
+    """Rows (N, D) scaled to length 1; rows that are 0 up to rounding become 0."""
     length = rows.norm(dim=1, keepdim=True)
     return torch.where(length > _ROUNDING, rows / length.clamp_min(_ROUNDING), 0)

@@ -10,11 +10,11 @@ from fdgpriv.adversary import Adversary, Prediction
 from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.statistics.interval import clopper_pearson
 from fdgpriv.statistics.measured import Measured
-from fdgpriv.tasks.roc import alike, area, candidate_scores, shared_variances
+from fdgpriv.tasks.roc import area, batches_by_count, candidate_scores, shared_variances
 from fdgpriv.tasks.task import Baselines, Form, Predictions, ScoredCandidate, SharedVariances, Task, TrialAnswers
 
-FALSE_ACCUSATIONS = (0.1, 0.01, 0.001)
-NOISES = 30  # random orders of the pool: targets share non-members, so one order affects many scores jointly
+FALSE_POSITIVE_RATES = (0.1, 0.01, 0.001)
+NOISES = 30  # random orders of the pool; one order affects many scores, since artifacts share non-members
 
 
 class Members(Task):
@@ -37,9 +37,9 @@ class Members(Task):
         return auc(predictions, truths)
 
     def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
-        """Random orders of the pool, and its images by similarity to the mean public image."""
+        """Random orders of the pool, and its order by similarity to the mean public image."""
         pool = adversary.candidates
-        prior = like_the_mean(pool, adversary.public_images[0])
+        prior = similarity_to_mean(pool, adversary.public_images[0])
         return {"noise": list(torch.rand(NOISES, len(pool), generator=rng)), "mean_image": [prior]}
 
     def prior_prediction(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction:
@@ -50,7 +50,7 @@ class Members(Task):
         return 0.5
 
     def details(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Tensor]:
-        return by_kind_of_non_member(predictions, truths)
+        return areas_by_non_members(predictions, truths)
 
     def shared_variances(self, answers: Mapping[str, TrialAnswers], units: Sequence[str]) -> SharedVariances:
         return shared_variances(answers, units)
@@ -61,62 +61,62 @@ class Members(Task):
         return [ScoredCandidate(*row) for row in zip(*(column[scored].tolist() for column in columns), strict=True)]
 
     def of_set(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Measured]:
-        return at_few_false_accusations(predictions, truths)
+        return tpr_at_low_fpr(predictions, truths)
 
 
 class HeldOutMembers(Members):
-    """As `Members`, where the members are the images that a client holds out for validation."""
+    """As `Members`, with the images that a client holds out for validation as members."""
 
     of_held_out = True
 
 
-def like_the_mean(images: Tensor, public: Tensor) -> Tensor:
+def similarity_to_mean(images: Tensor, public: Tensor) -> Tensor:
     """Similarity (P,) of images (P, 3, H, W) to the mean of public images (N, 3, H, W): minus the mean squared difference."""
     return -(images - public.mean(0)).square().mean(dim=(1, 2, 3))
 
 
 def auc(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> Tensor:
-    """How often (M,) a member scores above a non-member, over all pairs; ties count half. 0.5 where one kind is missing.
+    """The share (M,) of pairs in which a member scores above a non-member; ties count half. 0.5 if there are no pairs.
 
     Args:
         predictions: A score of each membership candidate (N,), or of each image of the pool (P,); higher means
             "member".
-        truths: Which membership candidates are members.
+        truths: State which membership candidates are members.
     """
     areas = torch.full((len(predictions),), 0.5, dtype=torch.float64)
-    for places, members, others in alike(predictions, truths):
+    for indices, members, others in batches_by_count(predictions, truths):
         if members.scores.shape[1] and others.scores.shape[1]:
-            areas[places] = area(members.scores, others.scores)
+            areas[indices] = area(members.scores, others.scores)
     return areas
 
 
-def by_kind_of_non_member(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Tensor]:
-    """The areas (M,) against held-out images alone, and against images that other clients trained on.
+def areas_by_non_members(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Tensor]:
+    """The areas (M,) against only held-out images, and against only images that other clients trained on.
 
-    Both, or none where one of the predictions has no non-members of one kind.
+    Empty if a prediction has no non-members of one kind.
     """
     areas: dict[str, list[Tensor]] = {"auc_held_out": [], "auc_other_clients": []}
     for prediction, truth in zip(predictions, truths, strict=True):
         scores, held_out = candidate_scores(prediction, truth), truth.trained_by < 0
-        for of_kind, is_kind in zip(areas.values(), (held_out, ~held_out), strict=True):
+        for kind_areas, is_kind in zip(areas.values(), (held_out, ~held_out), strict=True):
             members, others = scores[truth.members], scores[truth.non_members & is_kind]
             if not (len(members) and len(others)):
                 return {}
-            of_kind.append(area(members[None], others[None]))
-    return {name: torch.cat(of_kind) for name, of_kind in areas.items()}
+            kind_areas.append(area(members[None], others[None]))
+    return {name: torch.cat(kind_areas) for name, kind_areas in areas.items()}
 
 
-def at_few_false_accusations(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Measured]:
-    """The true positive rate at low false positive rates, with one threshold over all targets.
+def tpr_at_low_fpr(predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Measured]:
+    """The true positive rate at low false positive rates, with one threshold over all predictions.
 
-    The interval is Clopper and Pearson's. Null where fewer than three false positives are allowed: even none would not
-    show that the rate is met. An image that is a non-member of several targets counts once for this.
+    The interval is Clopper and Pearson's. The value is None if fewer than three false positives are allowed: even without
+    any, the rate would not be shown. An image that is a non-member for several predictions counts once for this.
     """
-    groups = list(alike(predictions, truths))
-    distinct = torch.cat([out.images.flatten() for _, _, out in groups]).unique().numel()
-    members = torch.cat([inside.scores.flatten() for _, inside, _ in groups])
-    others = torch.cat([out.scores.flatten() for _, _, out in groups])
-    return {tpr_name(rate): tpr_at_fpr(members, others, rate, distinct) for rate in FALSE_ACCUSATIONS}
+    batches = list(batches_by_count(predictions, truths))
+    distinct = torch.cat([outside.images.flatten() for _, _, outside in batches]).unique().numel()
+    members = torch.cat([inside.scores.flatten() for _, inside, _ in batches])
+    others = torch.cat([outside.scores.flatten() for _, _, outside in batches])
+    return {tpr_name(rate): tpr_at_fpr(members, others, rate, distinct) for rate in FALSE_POSITIVE_RATES}
 
 
 def tpr_name(rate: float) -> str:
@@ -127,7 +127,7 @@ def tpr_name(rate: float) -> str:
 def tpr_at_fpr(members: Tensor, others: Tensor, rate: float, distinct: int) -> Measured:
     """The share of members (N,) above a threshold that at most `rate` of the others (M,) exceed; `rate` is chance.
 
-    Refused where the others are too few different images, of which there are `distinct`.
+    None with a reason if there are too few different others, of which there are `distinct`.
     """
     if not len(members) or rate * distinct < 3 - 1e-9:
         reason = f"a false positive rate of {rate} wants at least {round(3 / rate):,} non-members, got {distinct:,}"

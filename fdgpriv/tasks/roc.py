@@ -1,8 +1,7 @@
-"""Areas under ROC curves, and how much single images contribute to them and to their means over units.
+"""Areas under ROC curves, and their variance due to candidate images that several units share.
 
-The contributions give the variance of a mean area, or of the difference of two, that comes from images about which
-several units are asked. It is the variance of a resampling of these images, computed from their influence on the mean
-(infinitesimal jackknife; for areas: DeLong et al., Biometrics 1988).
+The variance of a mean area, or of the difference of two, is that of a resampling of the shared images. It is computed from
+their influence on the mean (infinitesimal jackknife; for areas: DeLong et al., Biometrics 1988).
 """
 
 from collections import Counter
@@ -16,30 +15,32 @@ from fdgpriv.adversary import Prediction
 from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.tasks.task import SharedVariances, TrialAnswers
 
-_TOGETHER = 2048  # predictions scored at once
+BATCH_SIZE = 2048  # predictions
 
 
 class Candidates(NamedTuple):
-    """Membership candidates of G predictions (G, n): scores, indices into the pool, and whether anyone held them out."""
+    """Membership candidates of G predictions (G, n): scores, indices into the pool, and whether a client held them out."""
 
     scores: Tensor
     images: Tensor
     held_out: Tensor
 
     @classmethod
-    def of(cls, scores: Tensor, images: Tensor, held_out: Tensor, which: Tensor) -> "Candidates":
-        """Those of (G, N) candidates that are chosen, equally many in each row."""
-        return cls(*(values[which].view(len(which), -1) for values in (scores, images, held_out)))
+    def of(cls, scores: Tensor, images: Tensor, held_out: Tensor, selected: Tensor) -> "Candidates":
+        """The selected ones of (G, N) candidates, equally many in each row."""
+        return cls(*(values[selected].view(len(selected), -1) for values in (scores, images, held_out)))
 
 
-def alike(
+def batches_by_count(
     predictions: Sequence[Prediction], truths: Sequence[GroundTruth]
 ) -> Iterator[tuple[Tensor, Candidates, Candidates]]:
-    """Predictions with equally many members and non-members: their places (G,), their members and their non-members.
+    """Batches of predictions with equal numbers of members and non-members.
+
+    Yields the indices (G,) of the predictions, their members and their non-members.
 
     Args:
         predictions: A score of each membership candidate (N,), or of each image of the pool (P,).
-        truths: Which membership candidates are members, and which non-members.
+        truths: State which membership candidates are members, and which are non-members.
     """
     by_counts: dict[tuple[int, int, int], list[int]] = {}
     non_members = [truth.non_members for truth in truths]
@@ -47,20 +48,20 @@ def alike(
         counts = len(truth.members), int(truth.members.sum()), int(non_members[number].sum())
         by_counts.setdefault(counts, []).append(number)
     for numbers in by_counts.values():
-        for chosen in torch.tensor(numbers).split(_TOGETHER):
-            pairs = [(predictions[i], truths[i]) for i in chosen.tolist()]
+        for indices in torch.tensor(numbers).split(BATCH_SIZE):
+            pairs = [(predictions[i], truths[i]) for i in indices.tolist()]
             scores = torch.stack([candidate_scores(prediction, truth) for prediction, truth in pairs])
             images = torch.stack([truth.membership_candidates for _, truth in pairs])
             held_out = torch.stack([truth.trained_by < 0 for _, truth in pairs])
             members = torch.stack([truth.members for _, truth in pairs])
-            others = torch.stack([non_members[i] for i in chosen.tolist()])
-            yield chosen, *(Candidates.of(scores, images, held_out, selected) for selected in (members, others))
+            others = torch.stack([non_members[i] for i in indices.tolist()])
+            yield indices, *(Candidates.of(scores, images, held_out, selected) for selected in (members, others))
 
 
 def candidate_scores(prediction: Prediction, truth: GroundTruth) -> Tensor:
-    """(N,): the score of each membership candidate, of a prediction for them (N,) or for each image of the pool (P,)."""
-    of_pool = len(prediction) != len(truth.members)
-    return (prediction[truth.membership_candidates] if of_pool else prediction).double()
+    """(N,): the score of each membership candidate, from scores of these (N,) or of each image of the pool (P,)."""
+    scores_pool = len(prediction) != len(truth.members)
+    return (prediction[truth.membership_candidates] if scores_pool else prediction).double()
 
 
 def area(members: Tensor, others: Tensor) -> Tensor:
@@ -76,15 +77,15 @@ def share_below(scores: Tensor, among: Tensor) -> Tensor:
 
 
 def shared_variances(answers: Mapping[str, TrialAnswers], units: Sequence[str]) -> SharedVariances:
-    """Variances of mean areas over units from resampling the images that at least two units are asked about.
+    """Variances of mean areas over units under resampling of the images that are candidates of at least two units.
 
-    Resampled are non-members, and members that anyone held out; a client's training images travel with the client.
-    Images are resampled at once for the attack and all controls.
+    Non-members are resampled, and members that a client held out, but not training images that are members. The attack and
+    all controls share each resample.
     """
     pool = 1 + max(int(truth.membership_candidates.max()) for rows in answers.values() for _, _, truth in rows)
     influences = {name: _influence(rows, units, pool) for name, rows in answers.items()}
-    asked = torch.cat([pairs for _, pairs in influences.values()]).unique()
-    shared = (asked % pool).bincount(minlength=pool) > 1
+    unit_images = torch.cat([pairs for _, pairs in influences.values()]).unique()
+    shared = (unit_images % pool).bincount(minlength=pool) > 1
     if not shared.any():
         return SharedVariances({}, {})
     by_image = {name: influence[shared] for name, (influence, _) in influences.items()}
@@ -99,29 +100,42 @@ def shared_variances(answers: Mapping[str, TrialAnswers], units: Sequence[str]) 
 
 
 def _influence(rows: TrialAnswers, units: Sequence[str], pool: int) -> tuple[Tensor, Tensor]:
-    """The influence (P,) of each image on the mean area over units, and which images each unit is asked about: (n,) the
-    unit's number times P plus the image.
+    """The influence (P,) of each image on the mean area over units, and all pairs (n,) of a unit and a candidate of it.
 
-    An image's influence on the area of one prediction, where it is one of n non-members, is the share of members above
-    it minus the area, over n; over sqrt(n (n - 1)) here, as in an unbiased variance.
+    An image's influence on the area of one prediction, where it is one of n non-members, is the share of members above it
+    minus the area, over n; here over sqrt(n (n - 1)), as in an unbiased variance. A pair is the number of the unit times P
+    plus the image.
     """
-    number = {unit: i for i, unit in enumerate(dict.fromkeys(units))}
-    trials_of_unit, answers_of_trial = Counter(units), Counter(target for target, _, _ in rows)
-    weights = torch.tensor(
-        [1 / (len(number) * trials_of_unit[units[t]] * answers_of_trial[t]) for t, _, _ in rows], dtype=torch.float64
-    )
-    unit = torch.tensor([number[units[t]] for t, _, _ in rows])
-    influence, asked = torch.zeros(pool, dtype=torch.float64), [torch.zeros(0, dtype=torch.int64)]
-    for places, members, others in alike([p for _, p, _ in rows], [truth for _, _, truth in rows]):
+    numbers = {unit: number for number, unit in enumerate(dict.fromkeys(units))}
+    unit_of_answer = torch.tensor([numbers[units[trial]] for trial, _, _ in rows])
+    weights = _answer_weights([trial for trial, _, _ in rows], units)
+    influence, pairs = torch.zeros(pool, dtype=torch.float64), [torch.zeros(0, dtype=torch.int64)]
+    for indices, members, others in batches_by_count([p for _, p, _ in rows], [truth for _, _, truth in rows]):
         if not (members.scores.shape[1] and others.scores.shape[1]):
             continue
-        above, below = 1 - share_below(others.scores, members.scores), share_below(members.scores, others.scores)
-        for side, shares, resampled in (
-            (others, above, torch.ones_like(others.held_out)),
-            (members, below, members.held_out),
+        members_above, others_below = (
+            1 - share_below(others.scores, members.scores),
+            share_below(members.scores, others.scores),
+        )
+        for candidates, shares, resampled in (
+            (others, members_above, torch.ones_like(others.held_out)),
+            (members, others_below, members.held_out),
         ):
             n = shares.shape[1]
-            single = weights[places, None] * (shares - shares.mean(1, keepdim=True)) / max(1, n * (n - 1)) ** 0.5
-            influence.index_add_(0, side.images[resampled], single[resampled])
-            asked.append((unit[places, None] * pool + side.images)[resampled].unique())
-    return influence, torch.cat(asked)
+            deviation = shares - shares.mean(1, keepdim=True)
+            contribution = weights[indices, None] * deviation / max(1, n * (n - 1)) ** 0.5
+            influence.index_add_(0, candidates.images[resampled], contribution[resampled])
+            pairs.append((unit_of_answer[indices, None] * pool + candidates.images)[resampled].unique())
+    return influence, torch.cat(pairs)
+
+
+def _answer_weights(trials: Sequence[int], units: Sequence[str]) -> Tensor:
+    """(n,): the weight of each answer in the mean over units, of the means over their trials, of the means over answers.
+
+    Args:
+        trials: The trial of each answer (n,).
+        units: The unit of each trial.
+    """
+    trials_of_unit, answers_of_trial = Counter(units), Counter(trials)
+    weights = [1 / (len(trials_of_unit) * trials_of_unit[units[trial]] * answers_of_trial[trial]) for trial in trials]
+    return torch.tensor(weights, dtype=torch.float64)

@@ -24,14 +24,14 @@ TrialAnswers = list[tuple[int, Prediction, GroundTruth]]  # number of the trial,
 
 
 class SharedVariances(NamedTuple):
-    """Variances from what units share: by name, of the mean score; by control, of the attack's mean lead over it."""
+    """Variances due to images that units share: by role, of the mean score; by control, of the attack's mean lead over it."""
 
     of_mean: dict[str, float]
     of_lead: dict[str, float]
 
 
 class ScoredCandidate(NamedTuple):
-    """What a prediction says of one membership candidate: its index into the pool, whether it is a member, the score."""
+    """One scored membership candidate: its index into the pool, whether it is a member, and its score."""
 
     image: int
     is_member: bool
@@ -44,8 +44,8 @@ class Predictions(Sequence[Prediction]):
 
     Attributes:
         values: In the order of the observations, in the form that the task defines.
-        baselines: By control, this attack's artifact-free predictions where they are better than the task's own.
-        set_size: For tasks on sets of images, number of images of a baseline's set; 0 for single images.
+        baselines: By control, artifact-free predictions of the attack, which replace or complement the task's baselines.
+        set_size: For tasks on sets of images, the number of images in a baseline; 0 for single images.
     """
 
     values: Sequence[Prediction]
@@ -55,8 +55,8 @@ class Predictions(Sequence[Prediction]):
     def __len__(self) -> int:
         return len(self.values)
 
-    def __getitem__(self, place: int) -> Prediction:  # type: ignore[override]
-        return self.values[place]
+    def __getitem__(self, index: int) -> Prediction:  # type: ignore[override]
+        return self.values[index]
 
     def __iter__(self) -> Iterator[Prediction]:
         return iter(self.values)
@@ -70,30 +70,29 @@ class Predictions(Sequence[Prediction]):
 class Task(ABC):
     """One secret.
 
-    A control that only some adversaries know has the required knowledge in its name: ``domain_mean:NAME`` and
-    ``domain_shares:NAME`` for the domain, ``class_mean:LABEL`` for the class. Several baselines of one name are scored
-    separately, and the scores are averaged.
+    The name of a control that applies only to one domain or class contains it: ``domain_mean:NAME``, ``domain_shares:NAME``
+    and ``class_mean:LABEL``. Several baselines of one name are scored separately, and the scores are averaged.
 
     Attributes:
         secret: The kind of secret: domain, labels, size, membership, content, average_look or identity.
-        metric: Its name; `higher_leaks` is its direction, `bounds` its range if it has one.
-        perfect: The score of a perfect prediction; None where it depends on the attack's decoder, or is no number.
-        relevant: The least lead over a control that matters, in the metric's unit; where there is `relative_to`, as a share
-            of the score of the strongest of these controls.
-        scopes: What a leak can be about: one ``client`` beyond its domain, or its ``domain``.
+        metric: The metric's name; `higher_leaks` is its direction, `bounds` its range if it has one.
+        perfect: The score of a perfect prediction; None if it depends on the attack's decoder, or is no number.
+        relevant: The smallest lead over a control that matters, in the metric's unit; with `relative_to`, as a share of the
+            score of the strongest of these controls.
+        scopes: The possible subjects of a leak: a ``client`` beyond its domain, or its ``domain``.
         compares_ratios: Whether scores are positive and of several orders of magnitude, so that gains are ratios.
-        weighed: Whether adversaries weigh what artifacts tell against `prior_prediction`.
+        weighed: Whether predictions are blended with `prior_prediction`.
         ranks: Whether only the order of a prediction's scores counts.
-        exact: Whether the secret is either recovered or not; being nearer than a control is then no leak.
+        exact: Whether the secret is either recovered or not; a smaller error than a control's is then no leak.
         hides_size: Whether the number of images of an artifact is the secret, so that observations hide it.
-        draws_images: Whether predictions are images, which are shown in the report and have bounds of their own.
+        draws_images: Whether predictions are images, which are shown in the report and compared with further bounds.
         needs_contributions: Whether ground truth must contain each image's contribution to the artifact.
         hides_domain: Whether the domain of an artifact is the secret, so that observations hide it.
         hides_names: Whether the sender of an artifact of the last round is the secret, so that views hide it.
-        needs_mean_image: Whether ground truth must contain the mean of the images behind the artifact.
-        of_held_out: Whether membership among the images that a client holds out is asked, not among those it trains on.
-        many_singles: Whether the score of one image says little, so that more of them are evaluated where that is cheap.
-        implied: Further tasks that a prediction of this one answers, too.
+        needs_mean_image: Whether ground truth must contain the mean of the artifact's images.
+        of_held_out: Whether members are the images that a client holds out, not those that it trains on.
+        many_singles: Whether scores of single images are noisy, so that more of them are evaluated if that is cheap.
+        implied: Further tasks that a prediction also answers.
     """
 
     secret: ClassVar[Secret]
@@ -120,11 +119,11 @@ class Task(ABC):
 
     @classmethod
     def name(cls) -> str:
-        """Its class in snake case."""
+        """The class name in snake case."""
         return re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
     def forms(self, adversary: Adversary, truth: GroundTruth) -> tuple[Form, ...]:
-        """The shapes that a prediction of this truth may have; empty where any is accepted."""
+        """The shapes that a prediction of this truth may have; empty if any shape is accepted."""
         return ()
 
     @abstractmethod
@@ -133,36 +132,34 @@ class Task(ABC):
 
     @abstractmethod
     def baselines(self, adversary: Adversary, predictions: Predictions, rng: torch.Generator) -> Baselines:
-        """By control, this adversary's predictions without any artifact; `predictions` shows their form."""
+        """By control, this adversary's predictions without any artifact, in the form of `predictions`."""
 
     def prior_prediction(self, adversary: Adversary, like: Prediction, domain: str | None) -> Prediction | None:
-        """What this adversary predicts where the artifact tells it nothing; None where it always trusts artifacts.
+        """The adversary's artifact-free prediction; None if predictions from artifacts are never blended.
 
         Args:
-            adversary: Whose images.
-            like: Its form.
-            domain: The attacked client's domain, where the adversary knows it.
+            adversary: The adversary.
+            like: A prediction of the same form.
+            domain: The attacked client's domain, if the adversary knows it.
         """
         return None
 
     def blend(self, prediction: Prediction, prior_prediction: Prediction, weight: float) -> Prediction:
-        """`weight` in [0, 1] times what the artifact tells, plus the rest of what is predicted without it."""
+        """`weight` in [0, 1] times the prediction, plus 1 - `weight` times the artifact-free prediction."""
         return weight * prediction + (1 - weight) * prior_prediction
 
     def uninformative(self, prediction: Prediction, known: Sequence[Prediction]) -> bool:
-        """Whether a prediction says nothing that is not known without the artifact: it equals one of these predictions, or,
-        where only an order counts, scores everything alike.
-        """
+        """Whether a prediction equals an artifact-free one in `known`; if only order counts, whether all scores are equal."""
         if self.ranks:
             return bool((prediction == prediction[0]).all())
         return any(torch.equal(prediction, other) for other in known if other.shape == prediction.shape)
 
     def chance(self, adversary: Adversary, truth: GroundTruth) -> float | None:
-        """Expected score of a random prediction, where that is one number."""
+        """Expected score of a random prediction; None if it is no fixed number."""
         return None
 
     def answer(self, prediction: Prediction) -> Prediction:
-        """What a prediction of the attack says of this secret; of the attack's own task the prediction itself."""
+        """The answer to this task in a prediction of the attack; for the attack's own task, the prediction itself."""
         return prediction
 
     def inapplicable(self, series: ArtifactSeries[Simulator]) -> str | None:
@@ -170,7 +167,7 @@ class Task(ABC):
         return None
 
     def askable(self, truth: GroundTruth) -> bool:
-        """Whether this ground truth holds the secret."""
+        """Whether this ground truth contains the secret."""
         return True
 
     def details(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Tensor]:
@@ -178,7 +175,7 @@ class Task(ABC):
         return {}
 
     def shared_variances(self, answers: Mapping[str, TrialAnswers], units: Sequence[str]) -> SharedVariances:
-        """Variances of mean scores from what several units share, such as candidates, over which units are no sample.
+        """Variances of mean scores due to candidates that several units share.
 
         Args:
             answers: By name (``attack``, controls), the answers for each trial; every trial has one of each name.
@@ -187,7 +184,7 @@ class Task(ABC):
         return SharedVariances({}, {})
 
     def candidates(self, prediction: Prediction, truth: GroundTruth) -> list[ScoredCandidate]:
-        """What the prediction says of each membership candidate that is scored; nothing where the task has none."""
+        """The scored membership candidates of a prediction; empty if the task has none."""
         return []
 
     def of_set(self, predictions: Sequence[Prediction], truths: Sequence[GroundTruth]) -> dict[str, Measured]:
