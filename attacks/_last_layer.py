@@ -116,27 +116,24 @@ class _GrowthOnShares(NamedTuple):
     @classmethod
     def of(cls, adversary: Adversary, seen: SeenRound, count: int, size: int) -> Self:
         """Simulates `count` clients of `size` images in this round."""
-        received = list({id(seen.received_models[name]): seen.received_models[name] for name in seen.others}.values())
-        growths, shares = [], []
-        for turn in range(count):
-            model = received[turn % len(received)]
-            key = (_simulate_growth, seen.number, turn, model, size)
-            simulate = partial(_simulate_growth, adversary, seen, turn, model, size)
-            growth, client_shares = adversary.cache.get(key, simulate)
-            growths.append(growth)
-            shares.append(client_shares)
-        growth_rows, share_rows = torch.stack(growths).double(), torch.stack(shares).double()
-        y, x = growth_rows - growth_rows.mean(0), share_rows - share_rows.mean(0)
+        growth, shares = _simulated_clients(adversary, seen, count, size)
+        y, x = growth - growth.mean(0), shares - shares.mean(0)
         squares = float(x.square().sum().clamp_min(_TINY))
         slope = float((x * y).sum()) / squares
+        residuals = (y - slope * x).square()
         degrees_of_freedom = (count - 1) * adversary.classes - 1
-        noise = float((y - slope * x).square().sum() / degrees_of_freedom) ** 0.5
-        by_client = (y - slope * x).square().sum(1) * count / degrees_of_freedom
-        of_equal, by_share = _line(x.square().mean(1), by_client)
-        spread = float(y.square().mean().sqrt())
-        clear = slope > _SIGNIFICANT_ERRORS * noise / squares**0.5 + _TINY
-        level = (share_rows.mean(0) - growth_rows.mean(0) / max(slope, _TINY)).float()
-        return cls(slope, clear, level, spread, noise, of_equal**0.5, by_share, count)
+        noise = float(residuals.sum() / degrees_of_freedom) ** 0.5
+        variance_of_equal, by_share = _line(x.square().mean(1), residuals.sum(1) * count / degrees_of_freedom)
+        return cls(
+            slope=slope,
+            clear=slope > _SIGNIFICANT_ERRORS * noise / squares**0.5 + _TINY,
+            level=(shares.mean(0) - growth.mean(0) / max(slope, _TINY)).float(),
+            spread=float(y.square().mean().sqrt()),
+            noise=noise,
+            noise_of_equal=variance_of_equal**0.5,
+            noise_by_share=by_share,
+            clients=count,
+        )
 
     def reliability(self, spread: float) -> float:
         """The share of the variance of clients' growth, the square of `spread`, that is due to their labels, in [0, 1].
@@ -169,6 +166,21 @@ def _line(x: Tensor, y: Tensor) -> tuple[float, float]:
     return max(0.0, float(y.mean() - slope * x.mean())), slope
 
 
+def _simulated_clients(adversary: Adversary, seen: SeenRound, count: int, size: int) -> tuple[Tensor, Tensor]:
+    """Bias growth (N, K) and label shares (N, K) of N = `count` clients of `size` images, simulated in this round.
+
+    They start in turn from each of the models that the other clients received.
+    """
+    received = list({id(seen.received_models[name]): seen.received_models[name] for name in seen.others}.values())
+    clients = []
+    for turn in range(count):
+        model = received[turn % len(received)]
+        simulate = partial(_simulate_growth, adversary, seen, turn, model, size)
+        clients.append(adversary.cache.get((_simulate_growth, seen.number, turn, model, size), simulate))
+    growth, shares = zip(*clients, strict=True)
+    return torch.stack(growth).double(), torch.stack(shares).double()
+
+
 def _simulate_growth(
     adversary: Adversary, seen: SeenRound, turn: int, model: ModelState, size: int
 ) -> tuple[Tensor, Tensor]:
@@ -176,9 +188,8 @@ def _simulate_growth(
     rng, domain = generator(adversary.seed, 61, seen.number, turn), adversary.domains[turn % len(adversary.domains)]
     index = skewed(domain, adversary.classes, size, ALPHAS[turn % len(ALPHAS)], rng)
     artifact = adversary.simulate(domain.images, domain.labels, index, rng, model, simulator=seen.simulator)
-    return _growth(seen.simulator, artifact, model), domain.labels[index].bincount(minlength=adversary.classes) / len(
-        index
-    )
+    shares = domain.labels[index].bincount(minlength=adversary.classes) / len(index)
+    return _growth(seen.simulator, artifact, model), shares
 
 
 def reads_last_layer(adversary: Adversary, observation: Observation) -> bool:

@@ -1,4 +1,4 @@
-"""Reads labels, batch statistics and prior images from clients' updates, from which the inversions start."""
+"""Infers labels, batch statistics and prior images from clients' updates, as starting points of inversions."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ class Uploads:
         shares: For each upload, the inferred share (K,) of each label.
         labels: (G, m) labels of the m images to reconstruct.
         moments: By BatchNorm layer, mean and variance (G, C) that the buffers reveal.
-        prior: (G, m, 3, H, W) images predicted from latents, or from labels and moments, at which a reconstruction starts.
+        prior: (G, m, 3, H, W) images predicted from latents, or from labels and moments: starting points.
         batch_statistics: Whether BatchNorm layers normalised by the batch's statistics; else by their buffers.
     """
 
@@ -63,30 +63,31 @@ def uploads(
             of simulated steps.
     """
     simulator = adversary.simulator(TrainingSimulator)
-    models = len({id(observation.received_model) for observation in observations})
+    per_model = simulations // len({id(observation.received_model) for observation in observations})
     for n_images, indices, received_model in by_model_and_size(observations):
         received_model.load_into(model)
-        trained = [simulator.after(observations[i].artifact, received_model).state for i in indices]
-        changes = [simulator.change(observations[i].artifact, received_model) for i in indices]
+        artifacts = [observations[i].artifact for i in indices]
+        changes = [simulator.change(artifact, received_model) for artifact in artifacts]
+        trained = [simulator.after(artifact, received_model).state for artifact in artifacts]
         # the number of batches is public; random artifacts have counters of 0
         batches = max(batches_seen(state, received_model.state) for state in trained)
-        revealed_moments = [revealed(model, state, received_model.state, batches) for state in trained]
-        moments = {
-            name: stacked([revealed_by_layer[name] for revealed_by_layer in revealed_moments])
-            for name in list(revealed_moments[0])[layers]
-        }
-        batch_statistics = batches > 0 or not shares_statistics(received_model.state)
-        estimator = LabelEstimator(adversary, received_model, n_images, simulations // models)
-        shares = [estimator(observations[i].artifact) for i in indices]
+        moments = _by_layer([revealed(model, state, received_model.state, batches) for state in trained], layers)
+        estimator = LabelEstimator(adversary, received_model, n_images, per_model)
+        shares = [estimator(artifact) for artifact in artifacts]
         labels = torch.stack([labels_of(share, min(max_images, n_images)) for share in shares])
-        names = tuple(list(bn_layers(model))[layers])
         if n_images > 1 and batches == 1 and moments.keys() == bn_layers(model).keys():
-            prior_images = images_of_one_step(adversary, model, changes, labels, moments)
+            prior = images_of_one_step(adversary, model, changes, labels, moments)
         else:
-            settings = received_model, simulations // models, names, n_images == 1
-            prior = adversary.cache.get((LatentPrior, *settings), partial(LatentPrior, adversary, model, *settings))
-            prior_images = prior(changes, labels, moments)
-        yield Uploads(indices, changes, shares, labels, moments, prior_images, batch_statistics)
+            settings = received_model, per_model, tuple(list(bn_layers(model))[layers]), n_images == 1
+            create = partial(LatentPrior, adversary, model, *settings)
+            prior = adversary.cache.get((LatentPrior, *settings), create)(changes, labels, moments)
+        batch_statistics = batches > 0 or not shares_statistics(received_model.state)
+        yield Uploads(indices, changes, shares, labels, moments, prior, batch_statistics)
+
+
+def _by_layer(uploads: Sequence[Mapping[str, Moments]], layers: slice) -> dict[str, Moments]:
+    """By BatchNorm layer, the means and variances (G, C) of G uploads."""
+    return {name: stacked([by_layer[name] for by_layer in uploads]) for name in list(uploads[0])[layers]}
 
 
 def recomputed_statistics(
@@ -98,19 +99,16 @@ def recomputed_statistics(
     """
     for n_images, indices, received_model in by_model_and_size(observations):
         received_model.load_into(model)
-        revealed_moments = [revealed(model, observations[i].artifact.tensors(), None, 0) for i in indices]
+        statistics = [revealed(model, observations[i].artifact.tensors(), None, 0) for i in indices]
         unchanged = {
             name
             for name, (mean, _) in revealed(model, received_model.state, None, 0).items()
-            if any(
-                torch.allclose(revealed_by_layer[name][0], mean, rtol=1e-4, atol=1e-6)
-                for revealed_by_layer in revealed_moments
-            )
+            if any(torch.allclose(by_layer[name][0], mean, rtol=1e-4, atol=1e-6) for by_layer in statistics)
         }
-        names = [name for name in revealed_moments[0] if name not in unchanged][layers]
-        moments = {name: stacked([revealed_by_layer[name] for revealed_by_layer in revealed_moments]) for name in names}
-        make = partial(_image_prior, adversary, model, received_model)
-        prior = adversary.cache.get((ImagePrior, received_model), make)
+        changed = [{name: by_layer[name] for name in by_layer if name not in unchanged} for by_layer in statistics]
+        moments = _by_layer(changed, layers)
+        create = partial(_image_prior, adversary, model, received_model)
+        prior = adversary.cache.get((ImagePrior, received_model), create)
         shares = prior.shares(moments) if moments else adversary.public_shares.expand(len(indices), -1)
         labels = torch.stack([labels_of(share, min(max_images, n_images)) for share in shares])
         yield Uploads(indices, [], list(shares), labels, moments, prior(moments, labels), True)

@@ -88,10 +88,7 @@ class LSI(LSISettings):
         best, sizes, log = Best(model), _sizes(shared), dict[str, float]()
         for round in federation.rounds(self.rounds, model=model, best=best, sizes=sizes, log=log):
             clients = federation.sample(self.participants, rng)
-            current = shared_state(model, SERVER, round, self)
-            state = [current] if round else []  # round 0 continues from stage 1
-            expected = self._expected_fit(model, current)
-            answers = yield Request("fit", {client: [*state] for client in clients}, diagnostics=log, wanted=expected)
+            answers = yield self._fit_request(model, round, clients, log)
             best.update(answers)
             if self.aggregation != "mean":
                 importances = [artifact.state for artifact in answered(answers, ImportanceWeights).values()]
@@ -101,12 +98,22 @@ class LSI(LSISettings):
             model.load_state_dict(merged, strict=False)
             if self.recalibrate_bn:
                 yield from self._recalibrate(model, round, clients, weights)
-        last = shared_state(model, SERVER, self.rounds, self)
-        validating = federation.clients if self.select == "validation" else ()
-        expected = [_expected_answers.accuracy(torch.float64, least=0)]
-        messages: dict[str, Message] = {client: [last] for client in validating}
-        best.update((yield Request("validate", messages, diagnostics=log, wanted=expected)))
+        best.update((yield self._validation_request(federation, model, log)))
         return best.model()
+
+    def _fit_request(self, model: nn.Module, round: int, clients: Sequence[str], log: Mapping[str, float]) -> Request:
+        """Stage 4: clients train from the global model; in round 0, from their models of stage 1."""
+        current = shared_state(model, SERVER, round, self)
+        messages: dict[str, Message] = {client: [current] if round else [] for client in clients}
+        return Request("fit", messages, diagnostics=log, wanted=self._expected_fit(model, current))
+
+    def _validation_request(self, federation: Federation, model: nn.Module, log: Mapping[str, float]) -> Request:
+        """Clients evaluate the last model, if the best model is selected by validation."""
+        last = shared_state(model, SERVER, self.rounds, self)
+        clients = federation.clients if self.select == "validation" else ()
+        messages: dict[str, Message] = {client: [last] for client in clients}
+        expected = [_expected_answers.accuracy(torch.float64, least=0)]
+        return Request("validate", messages, diagnostics=log, wanted=expected)
 
     def _pretrain(self, federation: Federation, model: LatentClassifier) -> Generator[Request, Answers, Answers]:
         """Stage 1: what each client shares of its own pretraining."""

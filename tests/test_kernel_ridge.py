@@ -123,7 +123,7 @@ def test_the_error_leaves_each_group_out(
     groups = torch.arange(18) % 5
     inputs = torch.randn(18, dimensions, generator=rng)
     targets = inputs[:, :2].sin() + 0.1 * torch.randn(18, 2, generator=rng)
-    some = kernel_ridge.some_of(18)
+    some = kernel_ridge.choice_indices(18)
     assert len(some) == 6
     rest = torch.ones(18).index_fill(0, some, 0).bool()
     targets[rest] += targets[some].mean(0) - targets[rest].mean(0)  # those chosen on have the mean of all
@@ -139,10 +139,10 @@ def test_the_error_leaves_each_group_out(
 @pytest.mark.parametrize("turns", [2, 3, 4, 6, 12])
 def test_inputs_that_come_in_turns_are_all_chosen_on(turns: int) -> None:
     for count in (600, 1000, 3000):
-        chosen = (kernel_ridge.some_of(count) % turns).bincount(minlength=turns)
-        assert int(chosen.sum()) == kernel_ridge.CHOSEN_ON
+        chosen = (kernel_ridge.choice_indices(count) % turns).bincount(minlength=turns)
+        assert int(chosen.sum()) == kernel_ridge.MAX_CHOICE_INPUTS
         assert stats.chisquare(chosen.numpy()).pvalue > 1e-3
-    assert kernel_ridge.some_of(5).tolist() == [0, 1, 2, 3, 4]
+    assert kernel_ridge.choice_indices(5).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_a_radial_kernel_fits_what_no_line_does(rng: torch.Generator) -> None:
@@ -171,7 +171,7 @@ def test_on_many_inputs_the_penalty_is_a_local_optimum(
     inputs = torch.randn(18, dimensions, generator=rng)
     targets = inputs[:, :2].sin() + 0.1 * torch.randn(18, 2, generator=rng)
     found = KernelRidge(inputs, targets, kernel)
-    some = kernel_ridge.some_of(18)
+    some = kernel_ridge.choice_indices(18)
     few = KernelRidge(inputs[some], targets[some], kernel)
     assert found.width == pytest.approx(few.width)
     inputs, targets = inputs.double(), targets.double()

@@ -20,17 +20,17 @@ _ROLES = {"methods": "method", "attacks": "attack", "defenses": "defense", "repo
 _NAME_WIDTH = 18
 _MISSING_TEXT = "(no description)"
 _SUMMARY_ROOM = 120  # characters
-_LEAST_ROOM = 40  # characters, for the meaning of a setting
-_UNKNOWN_TERMINAL = (160, 24)  # columns and lines where there is no terminal
+_MIN_ROOM = 40  # characters, for the meaning of a setting
+_UNKNOWN_TERMINAL = (160, 24)  # columns and lines if there is no terminal
 
 
 class ListedGroup(NamedTuple):
-    """Things of one sort that can be named on the command line.
+    """A section of the listing: all parts of a role, all datasets, or all threat models.
 
     Attributes:
-        singular: What one of them is called.
+        singular: The noun for one entry.
         summaries: By name, one line each.
-        details: The lines about one of them, after its name and summary.
+        details: Gives the lines about one entry, after its name and summary.
     """
 
     singular: str
@@ -42,7 +42,7 @@ def listing(names: Sequence[str] = ()) -> str:
     """Every part, dataset and threat model in one line each; or the details of those with these names.
 
     Raises:
-        ValueError: A name is of none of them.
+        ValueError: A name is unknown.
     """
     sections = _sections()
     if not names:
@@ -72,6 +72,7 @@ def _sections() -> dict[str, ListedGroup]:
 
 
 def _section_lines(heading: str, section: ListedGroup) -> list[str]:
+    """The heading, and one line for each entry."""
     width = max(_NAME_WIDTH, *map(len, section.summaries))
     return [f"{heading}:", *(f"  {name:{width}} {text}" for name, text in section.summaries.items())]
 
@@ -84,7 +85,7 @@ def _named(name: str, sections: Mapping[str, ListedGroup]) -> Iterator[list[str]
         return
     matches = [(section, match) for section in sections.values() if (match := same_name(name, section.summaries))]
     if not matches:
-        known = [*headings, *(known for section in sections.values() for known in section.summaries)]
+        known = [*headings, *(entry for section in sections.values() for entry in section.summaries)]
         raise BadUsage(
             f"--list: want a name that --list prints, or one of {', '.join(sections)}; got {name!r}{did_you_mean(name, known)}"
         )
@@ -93,6 +94,7 @@ def _named(name: str, sections: Mapping[str, ListedGroup]) -> Iterator[list[str]
 
 
 def _summary(folder: str, name: str) -> str:
+    """The part's summary, or why it cannot be used."""
     try:
         return summary(folder, name)
     except ValueError as error:
@@ -100,7 +102,7 @@ def _summary(folder: str, name: str) -> str:
 
 
 def _settings(folder: str, name: str) -> list[str]:
-    """The settings of a part: default, values and meaning of each, presets, and how they are given."""
+    """The settings of a part in lines: default, values and meaning of each, presets, and an example."""
     imported = imported_class(folder, name) if is_installed(folder, name) else None
 
     def value_of(attribute: str) -> Any:
@@ -114,33 +116,42 @@ def _settings(folder: str, name: str) -> list[str]:
         lines.append(f"  reads: {', '.join(kind if isinstance(kind, str) else kind.kind for kind in reads)}")
     if not known_fields:
         return [*lines, "  it has no settings"]
+    lines += [*_field_lines(known_fields), *_preset_lines(value_of("presets"))]
+    if folder in ("methods", "attacks", "defenses"):
+        first, field = next(iter(known_fields.items()))
+        lines.append(f"  for example: --{_ROLES[folder]} {name}:{first}={_default(field)}")
+    return lines
+
+
+def _field_lines(known_fields: Mapping[str, Field]) -> list[str]:
+    """A line for each field, in three columns: name with default, permitted values, meaning."""
     rows = [
-        (f"{field}={_default(described)}", _values(described), described.about or _MISSING_TEXT)
-        for field, described in known_fields.items()
+        (f"{name}={_default(field)}", _values(field), field.about or _MISSING_TEXT)
+        for name, field in known_fields.items()
     ]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    room = max(_LEAST_ROOM, get_terminal_size(_UNKNOWN_TERMINAL).columns - sum(widths) - 6)
-    lines += [
+    room = max(_MIN_ROOM, get_terminal_size(_UNKNOWN_TERMINAL).columns - sum(widths) - 6)
+    return [
         f"  {setting:{widths[0]}}  {values:{widths[1]}}  {_shortened(about, room)}" for setting, values, about in rows
     ]
-    presets = value_of("presets")
-    for preset, changed in presets.items() if isinstance(presets, Mapping) else ():
-        if changed:
-            settings = " ".join(f"{field}={_text(value)}" for field, value in changed.items())
-            lines.append(f"  with --preset {preset}: {settings}")
-    if folder in ("methods", "attacks", "defenses"):
-        first, described = next(iter(known_fields.items()))
-        lines.append(f"  for example: --{_ROLES[folder]} {name}:{first}={_default(described)}")
+
+
+def _preset_lines(presets: Any) -> list[str]:
+    """A line for each preset that sets fields; none if the part has no presets."""
+    lines = []
+    for preset, values in presets.items() if isinstance(presets, Mapping) else ():
+        if values:
+            lines.append(f"  with --preset {preset}: {' '.join(f'{name}={_text(v)}' for name, v in values.items())}")
     return lines
 
 
 def _shortened(text: str, room: int) -> str:
-    """The text without markup of code, in at most so many characters."""
+    """The text without code markup, in at most `room` characters."""
     return shorten(text.replace("`", ""), room, placeholder=" ...")
 
 
 def _imported_fields(part: Any) -> dict[str, Field]:
-    """The fields of a part that only an import knows."""
+    """The fields of an imported part."""
     types, known_fields = kinds(part), dict[str, Field]()
     for field in dataclass_fields(part) if is_dataclass(part) else ():
         if field.name in types:
@@ -150,6 +161,7 @@ def _imported_fields(part: Any) -> dict[str, Field]:
 
 
 def _default(field: Field) -> str:
+    """The default as on the command line; its source text if the value is unknown."""
     return field.default if field.value is UNKNOWN else _text(field.value)
 
 
@@ -164,6 +176,7 @@ def _values(field: Field) -> str:
 
 
 def _dataset(name: str) -> list[str]:
+    """The lines about a dataset."""
     target = DEFAULT_TARGETS.get(name, "the last domain by name")
     lines = [f"  {ABOUT[name]}"] * (len(ABOUT[name]) > _SUMMARY_ROOM)
     lines += [f"  domains: {', '.join(DOMAINS[name]) or FOUND_DOMAINS[name]}", f"  default --target: {target}"]
@@ -173,5 +186,6 @@ def _dataset(name: str) -> list[str]:
 
 
 def _threat(role: str) -> list[str]:
+    """The lines about a threat model."""
     threat = THREATS[role]
     return [f"  auxiliary data: {threat.auxiliary}", f"  capabilities: {', '.join(sorted(threat.capabilities))}"]

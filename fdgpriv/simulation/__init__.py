@@ -1,1 +1,1 @@
-"""Kinds of artifact that attacks are evaluated on: what a run recorded of each, and how an adversary simulates more of it."""
+"""One file for each kind of artifact: reads the recorded ones of a run, and simulates further ones."""

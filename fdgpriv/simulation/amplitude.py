@@ -21,8 +21,8 @@ class AmplitudeSimulator(DefendedSimulator):
     """The mean amplitude spectrum of images.
 
     Attributes:
-        defense: Of the run.
-        template: One artifact as it is on the wire, for its form.
+        defense: The run's defense.
+        template: A recorded artifact, for its form.
     """
 
     defense: Defense
@@ -62,7 +62,7 @@ class AmplitudeSimulator(DefendedSimulator):
 
 
 def amplitude_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
-    """The last spectrum that each client shared."""
+    """The last recorded spectrum of each client."""
     wire: dict[str, Artifact] = {}
     for record, artifact in run.transcript.of_kind(AmplitudeSpectrum.kind):
         if record.receiver == SERVER and artifact is not None:
@@ -71,11 +71,11 @@ def amplitude_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
         return None
     template = next(iter(wire.values()))
     assert isinstance(template, AmplitudeSpectrum)
-    crossed: Mapping[str, Artifact] = wire if template.level == "client" else {}
+    client_spectra: Mapping[str, Artifact] = wire if template.level == "client" else {}
     return ArtifactSeries(
         simulator=AmplitudeSimulator(run.defense, template),
         level=template.level,
-        wire=crossed,
+        wire=client_spectra,
         clients=tuple(wire),
         receiver=receiver_of(relayed_to(run.transcript, AmplitudeSpectrum.kind), list(wire)),
     )

@@ -1,4 +1,4 @@
-"""The recorded artifacts of one kind, which only the evaluator holds, and the simulator that makes more of them."""
+"""The recorded artifacts of one kind, known to the evaluator only, and their simulator."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,21 +10,21 @@ from fdgpriv.simulation.simulator import Simulator
 from fdgpriv.threat import Capability, ThreatModel
 from fdgpriv.utils.cache import Cache
 
-EXPENSIVE_ROUNDS = 2  # earlier rounds of which artifacts are simulated where simulating one is expensive
+EXPENSIVE_ROUNDS = 2  # earlier rounds whose artifacts are simulated, if simulating one is expensive
 
 C = TypeVar("C", bound=Simulator)
 
 
 @dataclass(frozen=True, eq=False)
 class EarlierRound:
-    """Recorded artifacts of one kind in an earlier round than that of its series.
+    """Recorded artifacts of one kind in a round before that of the series.
 
     Attributes:
-        number: Of the round, from 0.
-        simulator: Makes more of them.
+        number: The round, from 0.
+        simulator: Simulates artifacts of the round.
         wire: By client, its artifact; for a group's artifact, the one that applies to the client.
-        received_model: By client or shadow client, the model it received in that round, where artifacts depend on it.
-        whole: Whether these have all their tensors; otherwise only the small ones, and none can be simulated.
+        received_model: By client or shadow client, the model it received in that round, if artifacts depend on it.
+        whole: Whether the artifacts have all their tensors; otherwise only the small ones, and none can be simulated.
     """
 
     number: int
@@ -34,7 +34,7 @@ class EarlierRound:
     whole: bool = True
 
     def of_clients(self, received_model: Mapping[str, ModelState]) -> "EarlierRound":
-        """The round for clients that are all simulated, with the models that they receive."""
+        """The round without recorded artifacts, for simulated clients that receive these models."""
         return replace(self, wire={}, received_model=received_model)
 
 
@@ -43,24 +43,24 @@ class ArtifactSeries(Generic[C]):
     """Artifacts of one kind in one trained federation.
 
     Attributes:
-        simulator: Makes more of them.
-        level: Of the artifact on the wire: image, client or group.
-        wire: By client, its last recorded artifact; for a group's artifact, the one that applies to the client. Empty
-            where only artifacts of single images were shared.
-        clients: All that shared one.
-        received_model: By client or shadow client, the model it received in that round, where artifacts depend on it.
+        simulator: Simulates artifacts of the series.
+        level: Level of the recorded artifacts: image, client or group.
+        wire: By client, its last recorded artifact; for a group's artifact, the one that applies to the client. Empty if
+            only artifacts of single images were shared.
+        clients: All clients that shared one.
+        received_model: By client or shadow client, the model it received in that round, if artifacts depend on it.
         receiver: By client, another client that received its artifact.
         receivers: By client, the other clients that received its artifact.
         number: The round of these artifacts, from 0.
         history: The earlier recorded rounds, the oldest first.
-        earlier: By client, its artifact in the first recorded round, if that is another.
-        needs: Capabilities that an adversary needs to observe them.
-        expensive: Whether simulating or evaluating one is expensive, so that each control has fewer.
-        trained: Whether a client trains them, from a model that has been trained on its images before.
-        reaches_all: Whether every client receives every other client's in each round.
-        part_of: The series whose artifacts contain these, where the server reads those.
-        withheld: Shadow clients that the defense would have let share none.
-        name: Its name where that is not its kind.
+        earlier: By client, its artifact in the first recorded round, if that is another round.
+        needs: Capabilities that an adversary needs to observe the artifacts.
+        expensive: Whether simulating or evaluating an artifact is expensive, so that each control has fewer.
+        trained: Whether a client trains the artifact, from a model that was trained on its images before.
+        reaches_all: Whether every client receives every other client's artifact in each round.
+        part_of: The series whose artifacts contain these, for adversaries that read those.
+        withheld: Shadow clients whose artifact the defense would have withheld.
+        name: The name of the series, if it is not its kind.
     """
 
     simulator: C
@@ -84,12 +84,12 @@ class ArtifactSeries(Generic[C]):
 
     @property
     def kind(self) -> str:
-        """Of the artifacts."""
+        """The kind of the artifacts."""
         return self.simulator.kind
 
     @property
     def called(self) -> str:
-        """Its name: its kind, or another where the run has several series of that kind."""
+        """The name of the series: its kind, unless `name` is set."""
         return self.name or self.kind
 
     @property
@@ -99,24 +99,24 @@ class ArtifactSeries(Generic[C]):
 
     @property
     def needs_all_clients(self) -> bool:
-        """Whether artifacts can only be made jointly for all clients, so that none of a few images exists."""
+        """Whether artifacts can only be simulated for all clients together, so that there are none of few images."""
         return self.simulator.needs_all_clients
 
     @property
     def own_models(self) -> bool:
-        """Whether clients received models of their own, so that computations cannot be shared between them."""
+        """Whether clients received different models, so that computations cannot be shared between them."""
         return len({id(model) for model in self.received_model.values()}) > 1
 
     @property
     def simulated_history(self) -> tuple[EarlierRound, ...]:
-        """The earlier rounds of which artifacts are simulated: all; the first and a middle one where that is expensive."""
+        """The earlier rounds whose artifacts are simulated: all of them; the first and a middle one if that is expensive."""
         whole_rounds = tuple(earlier for earlier in self.history if earlier.whole)
         if not self.expensive or len(whole_rounds) <= EXPENSIVE_ROUNDS:
             return whole_rounds
         return tuple(whole_rounds[len(whole_rounds) * i // EXPENSIVE_ROUNDS] for i in range(EXPENSIVE_ROUNDS))
 
     def refused(self, threat: ThreatModel) -> str | None:
-        """Why this adversary cannot observe them, or None."""
+        """Why this adversary cannot observe the artifacts; None if it can."""
         if self.part_of and Capability.HAS_UPDATES in threat.capabilities:
             return f"the {threat.role} reads them within each client's {self.part_of.replace('_', ' ')}"
         missing = sorted(self.needs - threat.capabilities)

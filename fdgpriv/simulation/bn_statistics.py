@@ -1,4 +1,4 @@
-"""Artifact kind: BatchNorm statistics that clients recompute under the averaged model (LSI with ``recalibrate_bn``)."""
+"""Artifact kind: BatchNorm statistics that clients recompute with the averaged model (LSI with ``recalibrate_bn``)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,20 +24,20 @@ from fdgpriv.simulation.simulator import (
 from fdgpriv.threat import Capability
 from fdgpriv.utils.seeds import generator
 
-_EPS = 1e-5  # a variance, as in BatchNorm itself
+_EPS = 1e-5  # added to variances, as in BatchNorm
 _MEAN, _VAR, _COUNTER = STATISTICS
 
 
 @dataclass(frozen=True, eq=False)
 class StatisticsSimulator(ClientSimulator, DefendedSimulator):
-    """The answer of the method's own client to the server's request, under the received model.
+    """The answer of the method's client to the server's request.
 
-    The client passes its images through that model once, in batches, each normalised by its own statistics; it shares
-    the means over batches of their means and unbiased variances, and the number of batches. Nothing is trained, so that
-    an artifact of few images equals that of a client with these images, up to the order of its batches.
+    The client passes its images through the received model once, in batches that are normalised by their statistics; it
+    shares the means over batches of their means and unbiased variances, and the number of batches. Nothing is trained:
+    the artifact of few images equals that of a client with these images, up to the order of its batches.
 
     Attributes:
-        first: The model under which all clients computed those of the first recorded round, if that is another.
+        first: The model that all clients received in the first recorded round, if that is another round.
     """
 
     first: ModelState | None = None
@@ -61,15 +61,18 @@ class StatisticsSimulator(ClientSimulator, DefendedSimulator):
         return max(1, n // int(method.batch_size))
 
     def seen(self, artifact: Artifact) -> int:
-        """The number of batches by the median of the artifact's counters, since a batch of one image skips the head's."""
+        """The number of batches: the median of the artifact's counters, since the head skips batches of one image."""
         counters = [tensor for name, tensor in artifact.tensors().items() if name.endswith(_COUNTER)]
         return int(torch.stack(counters).median())
 
     def row(self, moments: Mapping[str, Moments], received_model: ModelState) -> Tensor:
-        """(..., D): by layer, means and variances (..., C) as differences from the received means and deviations.
+        """(..., D): differences of means and standard deviations from the received ones, layer by layer.
 
-        Both are in units of the received deviations; a layer that processed nothing keeps the received statistics,
-        which is 0.
+        They are in units of the received standard deviations; 0 for a layer that processed nothing.
+
+        Args:
+            moments: By layer, means and variances (..., C).
+            received_model: The received model.
         """
         parts = []
         for name, (mean, variance) in moments.items():
@@ -106,7 +109,7 @@ class StatisticsSimulator(ClientSimulator, DefendedSimulator):
 
 
 def statistics_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
-    """The statistics of the last round for which these and the model they were computed under are recorded."""
+    """The statistics of the last round for which these and the received models are recorded, and of earlier ones."""
     transcript = run.transcript
     shared: dict[int, dict[str, Artifact]] = {}
     verb = ""

@@ -18,7 +18,7 @@ class CachedSimulator:
     """Caches expensive artifacts, large ones in files.
 
     Attributes:
-        seed: Of the randomness of expensive artifacts, which depends on their images only.
+        seed: Seed of expensive artifacts, whose random numbers depend on their images only.
     """
 
     seed: int
@@ -27,7 +27,7 @@ class CachedSimulator:
     def simulate(
         self, series: ArtifactSeries[Simulator], client: str, sample: ClientSample, rng: torch.Generator
     ) -> Artifact:
-        """The defended artifact of a client of this name with the images of `sample`."""
+        """The defended artifact of the client of this name, with the images of `sample`."""
         if not series.expensive:
             return series.simulator.simulate(sample, rng)
         key = (client, tuple(sample.index.tolist()), sample.granularity)
@@ -43,7 +43,7 @@ class CachedSimulator:
         client: str,
         sample: ClientSample,
     ) -> Artifact:
-        """The same of an earlier round; its randomness depends on the images and the round only."""
+        """As `simulate`, in an earlier round; its random numbers depend on the images and the round only."""
         key = (client, tuple(sample.index.tolist()), sample.granularity, earlier.number)
         client_rng = generator(self.seed, 61, crc32(repr(key).encode()))
 
@@ -55,7 +55,7 @@ class CachedSimulator:
     def simulate_jointly(
         self, series: ArtifactSeries[Simulator], parties: Mapping[str, ClientImages]
     ) -> dict[str, Artifact]:
-        """By client, the defended artifacts of a federation of these parties with all their images."""
+        """By client, the defended artifact in a federation of these parties with all their images."""
         samples = [ClientSample.all_of(party) for party in parties.values()]
         artifacts = series.simulator.simulate_jointly(samples, generator(self.seed, 22))
         return dict(zip(parties, artifacts, strict=True))

@@ -1,4 +1,4 @@
-"""Artifact kind: the embedding that a client computes of its data for a hypernetwork (hFedF with autoencoders)."""
+"""Artifact kind: the embedding of a client's data for a hypernetwork (hFedF with autoencoders)."""
 
 from dataclasses import dataclass
 
@@ -16,10 +16,10 @@ from fdgpriv.threat import Capability
 
 @dataclass(frozen=True, eq=False)
 class EmbeddingSimulator(ClientSimulator, DefendedSimulator):
-    """The answer of the method's own client to the server's request, from the autoencoder that it received.
+    """The answer of the method's client to the server's request, from the autoencoder that it received.
 
-    A client trains the autoencoder on its training images and embeds its validation images; in the simulation the same
-    images serve as both.
+    A client trains the autoencoder on its training images and embeds its validation images; in the simulation, both are
+    the same images.
 
     Attributes:
         start: The autoencoder that all clients received.
@@ -43,7 +43,7 @@ class EmbeddingSimulator(ClientSimulator, DefendedSimulator):
 
 
 def embedding_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
-    """The embeddings of clients; None where there are none, or the autoencoder they started from was not recorded."""
+    """The embeddings of clients; None if there are none, or the initial autoencoder was not recorded."""
     shared = {r.origin: (r.verb, a) for r, a in run.transcript.of_kind(ClientEmbedding.kind) if a is not None}
     starts = [a for _, a in run.transcript.of_kind(AutoencoderState.kind) if isinstance(a, AutoencoderState)]
     if not shared or not starts:

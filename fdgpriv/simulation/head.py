@@ -1,6 +1,6 @@
 """Artifact kind: the classifier head that a client shares after local training.
 
-It shares it by itself (LSI's stage 1), or with its model, and the server passes it on to other clients (COPA).
+The client shares it alone (LSI's stage 1), or in its model, and the server relays it to other clients (COPA).
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from fdgpriv.threat import Capability
 
 @dataclass(frozen=True, eq=False)
 class HeadSimulator(ClientSimulator, DefendedSimulator):
-    """The head of a model that the method's own client trains locally, by the server's own request."""
+    """The head of a model that the method's client trains locally, by the server's request."""
 
     kind = ClassifierHead.kind
 
@@ -37,7 +37,7 @@ class HeadSimulator(ClientSimulator, DefendedSimulator):
         return head, client.model.eval()
 
     def synthesised(self, head: ClassifierHead, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Latents (N, p) and their classes (N,) that the method's server synthesises from this head; on the CPU."""
+        """Latents (N, p) and their classes (N,) that the method's server synthesises from this head, on the CPU."""
         method: Any = self.method
         single = replace(self.federation, clients=(head.client,))
         synthetic, _, _ = method.synthesised(single, {head.client: [head]}, rng)
@@ -69,7 +69,7 @@ class HeadSimulator(ClientSimulator, DefendedSimulator):
 
 @dataclass(frozen=True, eq=False)
 class RelayedHeadSimulator(HeadSimulator):
-    """The head of the model that a client shares, as the server passes it on.
+    """The head of a client's model, as the server relays it.
 
     Attributes:
         models: Simulates the models.
@@ -93,7 +93,7 @@ def _head(named: Mapping[str, Tensor], received_model: ModelState) -> dict[str, 
 
 
 def head_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
-    """The heads that clients shared by themselves, where the models they started from are recorded."""
+    """The heads that clients shared alone; None if the models that they received are not recorded."""
     heads = run.transcript.of_kind(ClassifierHead.kind)
     shared = {r.origin: (r.verb, a) for r, a in heads if a is not None and r.receiver == SERVER}
     if not shared or not run.first_models:
@@ -113,14 +113,14 @@ def head_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
 def relayed_head_series(
     run: RecordedRun, trained: ArtifactSeries[Simulator] | None
 ) -> ArtifactSeries[Simulator] | None:
-    """The heads of clients' models that the server passed on, in the last round of which any were.
+    """The heads of clients' models that the server relayed, in the last round with relayed heads.
 
-    The server itself reads them in the models. Other clients and third parties know of the model that a client trained from
-    what the server does: the part that it was sent, and its own part as it shared it last.
+    The server reads them in the models. Other clients and third parties know the model from which a client trained as the
+    server does: the part that it was sent, and its other part as it was last shared.
 
     Args:
-        run: As recorded.
-        trained: The models of the same run, where any are recorded.
+        run: The recorded run.
+        trained: The series of the run's models; None if no models are recorded.
     """
     heads: dict[int, dict[str, Artifact]] = {}
     partial = set[int]()
@@ -132,12 +132,12 @@ def relayed_head_series(
     if trained is None or not heads:
         return None
     verb = next(r.verb for r, _ in run.transcript.of_kind(ClassifierHead.kind) if r.relayed)
-    made_from = run.method, run.federation, run.defense, run.client_template, verb
+    client = run.method, run.federation, run.defense, run.client_template, verb
     last = EarlierRound(trained.number, trained.simulator, trained.wire, trained.received_model)
     rounds = [
         EarlierRound(
             earlier.number,
-            RelayedHeadSimulator(*made_from, earlier.simulator),
+            RelayedHeadSimulator(*client, earlier.simulator),
             heads[earlier.number],
             earlier.received_model,
             earlier.whole and earlier.number not in partial,

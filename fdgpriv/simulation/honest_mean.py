@@ -1,4 +1,4 @@
-"""Artifact kind: the mean model of the honest clients of a secure sum, which the server computes with clients that collude."""
+"""Artifact kind: the mean model of a secure sum's honest clients, which the server computes with colluding clients."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,9 +20,9 @@ HONEST_MEAN = "honest_mean"
 
 
 def honest_mean_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
-    """The mean of the models that the honest clients trained in the last stored round; None where nobody colludes.
+    """The mean model of the honest clients in the last stored round; None if no client colludes.
 
-    An artifact of few images is that mean after one client with these images trained it further, as of a global model.
+    The artifact of few images is that mean after further training by one client with these images, as for a global model.
     """
     means = honest_means(run.transcript)
     if not means or run.method.disclosure().training is None:
@@ -33,15 +33,15 @@ def honest_mean_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
     series = model_of_several(HONEST_MEAN, simulator, dict.fromkeys(honest, mean))
     history = []
     for round in earlier_rounds:
-        earlier, honest_then = means[round]
-        if honest_then == honest:
-            seen = dict.fromkeys(honest, earlier)
-            history.append(EarlierRound(round, simulator, seen, seen))
+        earlier_mean, earlier_honest = means[round]
+        if earlier_honest == honest:
+            models = dict.fromkeys(honest, earlier_mean)
+            history.append(EarlierRound(round, simulator, models, models))
     return replace(series, needs=frozenset({Capability.HAS_UPDATES}), number=last, history=tuple(history))
 
 
 def honest_means(transcript: Transcript) -> dict[int, tuple[ModelState, tuple[str, ...]]]:
-    """By stored round of sums, the honest clients' mean model and their names; no round in which all collude."""
+    """By stored round with sums, the honest clients' mean model and their names; without rounds in which all collude."""
     mask_shares, masked = dict[int, list[tuple[str, MaskedUpload]]](), dict[int, list[tuple[str, MaskedUpload]]]()
     for record, artifact in transcript.of_kind(MaskedUpload.kind):
         if isinstance(artifact, MaskedUpload):
@@ -61,7 +61,7 @@ def honest_means(transcript: Transcript) -> dict[int, tuple[ModelState, tuple[st
 def _honest_mean(
     mask_shares: Sequence[tuple[str, MaskedUpload]], masked: Sequence[tuple[str, MaskedUpload]], received: ModelState
 ) -> tuple[ModelState, tuple[str, ...]] | None:
-    """The same of one round: what colluders told of their masks, what all clients uploaded, and what they received."""
+    """The honest clients' mean model and names in one round, from masked uploads and the colluders' sums of masks."""
     colluders = {client for client, _ in mask_shares}
     honest = tuple(sorted({client for client, _ in masked} - colluders))
     if not honest:

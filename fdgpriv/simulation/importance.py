@@ -1,4 +1,4 @@
-"""Artifact kind: importance weights of a model's parameters, with the model they were computed under (LSI's stage 5)."""
+"""Artifact kind: importance weights of a model's parameters, together with the model (LSI's stage 5)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,23 +17,23 @@ from fdgpriv.simulation.simulator import ClientSample, DefendedSimulator, InRoun
 from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.threat import Capability
 
-_LEAST = 1e-8  # importances below this are treated as equal
+_MIN_IMPORTANCE = 1e-8  # importances below this count as equal
 _MODEL = "model/"  # prefix of the names of the model's tensors
 
 
 @dataclass(frozen=True, eq=False)
 class ImportanceSimulator(DefendedSimulator):
-    """The importance weights that a client computes from its training images under the model it trained.
+    """The importance weights that a client computes from its training images with the model it trained.
 
-    They are sent with that model, so whoever observes one observes the other: an artifact here contains both, the
-    model's tensors under ``model/NAME``. The model is that of the method's plain client (see `TrainingSimulator`), and
-    `Observation.received_model` is the model it was trained from. Properties are inferred from the importances only;
-    `last_layer_gradients` needs the client's model. Where clients scale their models (``normaliser=clients``), the received
+    They are sent together with that model: an artifact of this series contains both, the model's tensors under
+    ``model/NAME``. The model is that of the method's plain client (see `TrainingSimulator`), and
+    `Observation.received_model` is the model from which it was trained. Properties are inferred from the importances only;
+    `last_layer_gradients` needs the client's model. If clients scale their models (``normaliser=clients``), the received
     model is used instead.
 
     Attributes:
         training: Simulates the models.
-        defense: Of the run.
+        defense: The run's defense.
         includes_model: Whether the model is sent with its importances.
     """
 
@@ -45,7 +45,7 @@ class ImportanceSimulator(DefendedSimulator):
 
     def answer(self, sample: ClientSample, rng: torch.Generator) -> Message:
         trained = self.training.trained_once(sample, rng)
-        state = self._method.importances(self._under(trained), sample.images)
+        state = self._method.importances(self._loaded(trained), sample.images)
         return [ImportanceWeights(client=SERVER, round=self.training.round, state=state), trained]
 
     def read(self, shared: Message, sample: ClientSample) -> Artifact:
@@ -59,7 +59,7 @@ class ImportanceSimulator(DefendedSimulator):
         """The last layer's importances in units of their mean, and the logarithm of each parameter's mean importance."""
         importances, last = self._importances(artifact), self.last(artifact)
         means = torch.stack([tensor.abs().mean() for tensor in importances.values()])
-        return torch.cat([last / (last.abs().mean() + _LEAST), (means + _LEAST).log()])
+        return torch.cat([last / (last.abs().mean() + _MIN_IMPORTANCE), (means + _MIN_IMPORTANCE).log()])
 
     def last(self, artifact: Artifact) -> Tensor:
         """(D,): the importances of the last layer, in the order of `last_layer_gradients`."""
@@ -69,23 +69,23 @@ class ImportanceSimulator(DefendedSimulator):
     def last_layer_gradients(
         self, images: Tensor, artifact: Artifact, received_model: ModelState, like: Tensor
     ) -> Tensor:
-        """(N, D): per-image gradients of which the last layer's importances are computed.
+        """(N, D): per-image gradients, from which the last layer's importances are computed.
 
         Args:
             images: (N, 3, H, W).
-            artifact: With the model that was sent with the importances.
-            received_model: The model that the client started from.
-            like: Images (M, 3, H, W) like the client's, for recomputing BatchNorm statistics.
+            artifact: The importances with the model that was sent.
+            received_model: The model from which the client trained.
+            like: Images (M, 3, H, W) similar to the client's, for recomputing BatchNorm statistics.
         """
         gradients: Tensor = self._method.last_layer_gradients(self.model_of(artifact, received_model), images, like)
         return gradients
 
     def model_of(self, artifact: Artifact, received_model: ModelState | None) -> nn.Module:
-        """The network that the importances are of: the model that was sent with them, else the received one."""
+        """The network of the importances: the model that was sent with them, or else the received one."""
         assert received_model is not None
         tensors = {n.removeprefix(_MODEL): t for n, t in artifact.tensors().items() if n.startswith(_MODEL)}
         state = received_model.state | tensors
-        return self._under(ModelState(client=SERVER, round=received_model.round, state=state))
+        return self._loaded(ModelState(client=SERVER, round=received_model.round, state=state))
 
     @property
     def fresh_statistics(self) -> bool:
@@ -144,24 +144,25 @@ class ImportanceSimulator(DefendedSimulator):
         """The method, which defines how importances are computed."""
         return self.training.method
 
-    def _under(self, model: ModelState) -> nn.Module:
+    def _loaded(self, model: ModelState) -> nn.Module:
+        """A network with this state."""
         network = self.training.network()
         model.load_into(network)
         return network
 
 
 def with_model(importances: Artifact, model: Mapping[str, Tensor]) -> ImportanceWeights:
-    """The observable artifact of a client that shared these importances with a model of these tensors."""
+    """The artifact of a client that shared these importances with a model of these tensors."""
     state = importances.tensors() | {_MODEL + name: tensor for name, tensor in model.items()}
     return ImportanceWeights(client=importances.client, round=importances.round, state=state)
 
 
 def importance_series(run: RecordedRun, trained: ArtifactSeries[Simulator] | None) -> ArtifactSeries[Simulator] | None:
-    """The importances of the last round for which these and the models they started from are recorded.
+    """The importances of the last round for which these and the received models are recorded.
 
     Args:
-        run: As recorded.
-        trained: The models of the same run, where any are recorded.
+        run: The recorded run.
+        trained: The series of the run's models; None if no models are recorded.
     """
     if trained is None or not isinstance(trained.simulator, TrainingSimulator):
         return None

@@ -12,7 +12,7 @@ from fdgpriv.artifacts.artifact import Artifact
 class Mixture:
     """(1 - weight) times `base` plus weight times `leak`; counters are those of `base`.
 
-    Hundreds of mixed models would fill the memory, so that it holds the two artifacts only.
+    It holds only the two artifacts, since hundreds of mixed models would fill the memory.
     """
 
     base: "Sent"
@@ -39,12 +39,12 @@ Sent = Artifact | Mixture
 
 
 def read(sent: Sent) -> Artifact:
-    """The artifact itself."""
+    """The artifact; a mixture is computed."""
     return sent.artifact() if isinstance(sent, Mixture) else sent
 
 
 def identity(sent: Sent) -> Hashable:
-    """The same for artifacts that share their tensors, whoever is named as their sender."""
+    """A key that is equal for artifacts that share their tensors, whatever their sender's name is."""
     if not isinstance(sent, Mixture):
         return id(next(iter(sent.tensors().values())))
     if sent.weight in (0, 1):

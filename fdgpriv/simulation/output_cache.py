@@ -16,11 +16,11 @@ Evaluate = Callable[[Tensor], Tensor]
 class OutputCache:
     """Caches the outputs of artifacts' models.
 
-    All membership candidates of an artifact are evaluated in one batch, so that outputs do not depend on which
-    adversary comes first.
+    All membership candidates of an artifact are evaluated in one batch, so that outputs do not depend on the order of
+    adversaries.
 
     Attributes:
-        candidates: By `identity`, the artifact (kept so that its id stays unique) and all adversaries' membership
+        candidates: By `identity`, the artifact (stored so that its id stays unique) and all adversaries' membership
             candidates, (N,) sorted indices into the pool; other outputs are not cached.
     """
 
@@ -33,22 +33,21 @@ class OutputCache:
         by_artifact: dict[Hashable, tuple[Sent, list[Tensor]]] = {}
         for artifact, membership_candidates in candidates:
             by_artifact.setdefault(identity(artifact), (artifact, []))[1].append(membership_candidates)
-        return cls({name: (artifact, torch.cat(asked).unique()) for name, (artifact, asked) in by_artifact.items()})
+        return cls({key: (artifact, torch.cat(indices).unique()) for key, (artifact, indices) in by_artifact.items()})
 
-    def of(self, sent: Sent, under: object, index: Tensor, evaluate: Evaluate) -> Tensor:
+    def of(self, sent: Sent, context: object, index: Tensor, evaluate: Evaluate) -> Tensor:
         """Outputs (N, K) of the artifact's model on the images at `index` (N,).
 
         Args:
-            sent: The artifact as it was shared.
-            under: What else the outputs depend on.
-            index: Into the pool.
+            sent: The shared artifact.
+            context: Any further object on which the outputs depend.
+            index: Indices into the pool.
             evaluate: Computes the outputs (n, K) on the images at some indices (n,).
         """
-        name = identity(sent)
-        every_index = self.candidates[name][1] if name in self.candidates else index[:0]
-        if not torch.isin(index, every_index).all():
+        key = identity(sent)
+        cached_index = self.candidates[key][1] if key in self.candidates else index[:0]
+        if not torch.isin(index, cached_index).all():
             return evaluate(index)
-        _, outputs = self._outputs.get(
-            (name, id(under)), lambda: (under, evaluate(every_index))
-        )  # kept, so that its id stays unique
-        return outputs[torch.searchsorted(every_index, index)]
+        # `context` is stored so that its id stays unique
+        _, outputs = self._outputs.get((key, id(context)), lambda: (context, evaluate(cached_index)))
+        return outputs[torch.searchsorted(cached_index, index)]

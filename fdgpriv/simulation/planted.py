@@ -1,4 +1,4 @@
-"""Simulated artifacts with a planted leak, from which an adversary learns to read such leaks."""
+"""Simulates artifacts with a planted leak, from which an attack learns against planted leaks."""
 
 from dataclasses import dataclass, field
 
@@ -11,20 +11,20 @@ from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
 
 _COVERS = 6  # simulated whole clients for each set of images
-_EXPENSIVE_COVERS = 3  # the same where simulating one is expensive
+_EXPENSIVE_COVERS = 3  # the same, if simulating one is expensive
 
 
 @dataclass(frozen=True, eq=False)
 class Plant:
-    """Hides simulated artifacts in those of whole clients of the same images, as the evaluated ones are hidden.
+    """Plants simulated artifacts in those of whole clients with the same images, as in the evaluated artifacts.
 
     Attributes:
-        weight: Of the artifact that is hidden, in [0, 1].
+        weight: Weight of the planted artifact, in [0, 1].
         typical: Number of images of a whole client.
         expensive: Whether simulating an artifact is expensive.
-        seed: Of the choice among the whole clients, and of these.
-        leaks: The artifacts that are hidden, by what they are made from; plants of other weights share them.
-        covers: By images and received model, artifacts of simulated whole clients; shared likewise.
+        seed: Seed of the whole clients and of the choice among them.
+        leaks: Cache of planted artifacts; plants of other weights share it.
+        covers: By images, received model and simulator, artifacts of simulated whole clients; shared, too.
     """
 
     weight: float
@@ -45,6 +45,7 @@ class Plant:
         return Mixture(covers[int(torch.randint(len(covers), (), generator=draw))], leak, self.weight).artifact()
 
     def _whole_clients(self, simulator: Simulator, party: ClientImages) -> list[Artifact]:
+        """Artifacts of whole clients, each with random images of the party."""
         rng, n = generator(self.seed, 47), len(party.images)
         count = _EXPENSIVE_COVERS if self.expensive else _COVERS
         subsets = [torch.randperm(n, generator=rng)[: self.typical] for _ in range(count)]

@@ -1,4 +1,4 @@
-"""Artifact kind: the mean features of its classes that a client shares after local training (FPL)."""
+"""Artifact kind: the mean features of each class, which a client shares after local training (FPL)."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,13 +19,13 @@ _BATCH_SIZE = 256  # images
 
 @dataclass(frozen=True, eq=False)
 class PrototypeSimulator(ClientSimulator, DefendedSimulator):
-    """The prototypes of the method's own client, after it trained as the server of the run had its clients train.
+    """The prototypes of the method's client after its training.
 
     Attributes:
-        training_verb: The request by which clients train, before the one for prototypes.
-        broadcast: What the server sent with the model in this round: the cluster prototypes of the round before.
-        shape: (K, D) of the features.
-        first: How those of the first recorded round are simulated, if that is another.
+        training_verb: The request to train, before the request for prototypes.
+        broadcast: The cluster prototypes of the previous round, which the server sent with the model.
+        shape: (K, D), shape of the features.
+        first: Simulates prototypes of the first recorded round, if that is another round.
     """
 
     training_verb: str
@@ -42,7 +42,7 @@ class PrototypeSimulator(ClientSimulator, DefendedSimulator):
         return answer
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
-        """The features of all classes, and which classes are present: (K D + K,)."""
+        """(K D + K,): the features of all classes, and whether each class is present."""
         assert isinstance(artifact, ClassPrototypes)
         return torch.cat([artifact.features.flatten(), artifact.present.float()])
 

@@ -1,4 +1,4 @@
-"""All kinds of artifact of one run that adversaries are evaluated on."""
+"""All artifact series of one run that can be evaluated."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -49,15 +49,15 @@ def recorded_series(run: RecordedRun) -> Mapping[str, ArtifactSeries[Simulator]]
     )
     not_evaluated = run.method.disclosure().not_evaluated
     recorded = [series for series in series_or_none if series is not None and series.called not in not_evaluated]
-    if run.defense.anonymous:  # nobody knows which artifacts of several rounds are one client's
+    if run.defense.anonymous:  # artifacts of one client in several rounds cannot be recognised
         recorded = [replace(series, history=()) for series in recorded]
-    return {series.called: _as_shared(series, run.defense, run.population) for series in recorded}
+    return {series.called: _without_withheld(series, run.defense, run.population) for series in recorded}
 
 
-def _as_shared(
+def _without_withheld(
     series: ArtifactSeries[Simulator], defense: Defense, population: Population
 ) -> ArtifactSeries[Simulator]:
-    """The series without the shadow clients that would have withheld theirs."""
+    """The series without the shadow clients whose artifacts the defense would have withheld."""
     example = next(iter(series.wire.values()), None)
     if example is None:
         return series

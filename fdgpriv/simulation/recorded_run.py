@@ -1,4 +1,4 @@
-"""One run as it was recorded, which the artifact series are read from."""
+"""One recorded run, from which artifact series are read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,13 +16,13 @@ from fdgpriv.simulation.recorded_styles import RecordedStyles
 
 @dataclass(frozen=True, eq=False)
 class RecordedRun:
-    """One run as it was recorded.
+    """One recorded run.
 
     Attributes:
-        transcript: Of all that crossed the wire.
+        transcript: All transfers.
         method, federation, defense: As trained.
-        population: Every client's, shadow client's and public data.
-        recorded_styles: The style statistics that clients shared, with what computes more; None where they shared none.
+        population: The data of clients and shadow clients, and public data.
+        recorded_styles: The style statistics that clients shared; None if they shared none.
     """
 
     transcript: Transcript
@@ -40,14 +40,14 @@ class RecordedRun:
 
     @cached_property
     def first_models(self) -> dict[str, ModelState]:
-        """By client or shadow client, the model it received in the first round; empty where none is recorded."""
+        """By client or shadow client, the model it received in the first round; empty if none is recorded."""
         return self.received_models(self.transcript.models_sent(0))
 
     def received_models(self, sent: Mapping[str, ModelState]) -> dict[str, ModelState]:
         """The model that each client received; shadow clients get that of a client of their domain.
 
         Args:
-            sent: By client, the recorded model; empty where none is recorded, as the result is then.
+            sent: By client, the recorded model; if it is empty, so is the result.
         """
         if not sent:
             return {}

@@ -1,4 +1,4 @@
-"""Which clients receive what another client shared: as recorded, or one client halfway around the list for each."""
+"""Finds the clients that received another client's artifact: as recorded, or one halfway around the client list."""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,7 +20,7 @@ def relayed_to(transcript: Transcript, kind: str) -> dict[str, list[str]]:
 
 
 def reaches_all(transcript: Transcript, kind: str) -> bool:
-    """Whether every request with relayed artifacts of this kind brings its client those of all other clients it relays."""
+    """Whether every client that gets relayed artifacts of this kind in a round gets those of all other clients."""
     relayed: dict[int, dict[str, set[str]]] = {}
     for record in transcript.records:
         if record.kind == kind and record.relayed:
@@ -33,7 +33,7 @@ def reaches_all(transcript: Transcript, kind: str) -> bool:
 
 
 def receiver_of(receivers: Mapping[str, Sequence[str]], senders: Sequence[str]) -> dict[str, str]:
-    """By sender, one of its `receivers`, where it has any; of several, the one halfway around the list."""
+    """By sender with `receivers`, one of them: the one halfway around their list."""
     return {
         name: opposite_client(list(dict.fromkeys(receivers[name])), i)
         for i, name in enumerate(senders)

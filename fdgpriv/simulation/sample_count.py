@@ -20,8 +20,8 @@ class CountSimulator(DefendedSimulator):
     """Counts the images.
 
     Attributes:
-        defense: Of the run.
-        round: Of the artifacts, from 0.
+        defense: The run's defense.
+        round: The round of the artifacts, from 0.
     """
 
     defense: Defense

@@ -30,13 +30,13 @@ class SharedModelSimulator(TrainingSimulator):
     def trained_from_start(self, parties: Sequence[tuple[Tensor, Tensor]], rng: torch.Generator) -> list[ModelState]:
         """The last global model of another federation, trained from the start with this one's method and defense.
 
-        Where that training diverges, the last model before. One client runs at a time, on one thread.
+        If that training diverges, the last model before. One client runs at a time, on one thread.
 
         Args:
             parties: By client, images (n, 3, H, W) and labels (n,), n at least 2; the usual share is held out.
             rng: For all random draws.
 
-        Returns: one model; of a personalised method, one for each client.
+        Returns: one model; for a personalised method, one for each client.
         """
         data = {f"client-{i:02d}": self._client(f"client-{i:02d}", *party, rng) for i, party in enumerate(parties)}
         seed = int(torch.randint(2**62, (), generator=rng))
@@ -48,18 +48,18 @@ class SharedModelSimulator(TrainingSimulator):
         return list({id(model): model for model in models.values()}.values())
 
     def _client(self, name: str, images: Tensor, labels: Tensor, rng: torch.Generator) -> ClientData:
+        """The client with these images, a share of which it holds out."""
         held_out, training = held_out_split(len(labels), self.federation.held_out, rng)
         client = replace(self.client_template, client=name, pixels=images[training], labels=labels[training])
         return replace(client, held_out_pixels=images[held_out], held_out_labels=labels[held_out])
 
 
 def shared_model_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
-    """The last model that the server sent after any training; of a personalised method, the model of another client.
+    """The last model that the server sent after any training; for a personalised method, the model of another client.
 
-    Of a personalised method these are the clients whose counterpart was sent a model in that round.
-
-    An artifact of few images is that model after one client with these images trained it further, as in the first
-    round: its learning rate is not yet lowered.
+    For a personalised method, the series has the clients whose counterpart was sent a model in that round. The artifact of
+    few images is that model after further training by one client with these images, with the learning rate of the first
+    round.
     """
     if run.method.disclosure().training is None:
         return None
@@ -71,7 +71,7 @@ def shared_model_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
     personal = getattr(run.method, "personal", False)
 
     def of_clients(models: Mapping[str, ModelState]) -> dict[str, ModelState]:
-        """By client, the model that an adversary sees: that of its counterpart where each has its own."""
+        """By client, the model that an adversary sees; for a personalised method, that of its counterpart."""
         if not personal:
             return dict.fromkeys(clients, next(iter(models.values())))
         return {name: models[receivers[name]] for name in clients if receivers[name] in models}
@@ -81,23 +81,23 @@ def shared_model_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
         return None
     simulator = shared_model_simulator(run)
     history = []
-    for earlier in range(1, round):  # the model of round 0 was trained on nobody's images
+    for earlier in range(1, round):  # the model of round 0 is not trained
         sent = run.transcript.models_sent(earlier)
-        if sent and (seen := of_clients(sent)).keys() == shared.keys():
-            history.append(EarlierRound(earlier, simulator, seen, seen))
+        if sent and (client_models := of_clients(sent)).keys() == shared.keys():
+            history.append(EarlierRound(earlier, simulator, client_models, client_models))
     series = model_of_several(GLOBAL_MODEL, simulator, shared)
     return replace(series, receiver=receivers, number=round, history=tuple(history))
 
 
 def shared_model_simulator(run: RecordedRun) -> SharedModelSimulator:
-    """Continues the training of a model of several clients as in the first round, whose learning rate is not lowered."""
+    """Continues the training of a model of several clients with the learning rate of the first round."""
     return SharedModelSimulator(ModelState.kind, run.method, run.federation, run.defense, run.client_template, round=0)
 
 
 def model_of_several(
     name: str, simulator: SharedModelSimulator, models: Mapping[str, ModelState]
 ) -> ArtifactSeries[Simulator]:
-    """The series of this name: one model of several clients, by client as an adversary sees it."""
+    """The series of this name for models of several clients; `models` has, by client, the model that an adversary sees."""
     return ArtifactSeries(
         simulator=simulator,
         level="group",
@@ -110,6 +110,6 @@ def model_of_several(
 
 
 def last_sent(transcript: Transcript) -> tuple[int, Mapping[str, ModelState]]:
-    """The last round with a recorded model of the server (-1: none), and the model each client received then."""
+    """The last round with a recorded model of the server (-1: none), and the model that each client received in it."""
     sent = [r for r, model in transcript.of_kind(ModelState.kind) if r.origin == SERVER and model is not None]
     return (sent[-1].round, transcript.models_sent(sent[-1].round, sent[-1].verb)) if sent else (-1, {})

@@ -1,4 +1,4 @@
-"""Artifact kind: the single style that a server computes from all clients' styles and sends to them (PARDON, interpolate)."""
+"""Artifact kind: the style that a server computes from all clients' styles and broadcasts (PARDON, interpolate)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -35,15 +35,15 @@ class SharedStyleSimulator(StyleSimulator):
     kind = InterpolationStyle.kind
 
     def simulate(self, sample: ClientSample, rng: torch.Generator) -> StyleStatistics:
-        """The shared style of a federation whose clients hold `typical` of these images each, the last one the rest."""
+        """The shared style of a federation whose clients have `typical` of these images each; the last one has the rest."""
         return self._blended([replace(sample, index=index) for index in sample.index.split(self.typical)], rng)
 
     def simulate_jointly(self, samples: Sequence[ClientSample], rng: torch.Generator) -> list[Artifact]:
-        """For each of these clients the one style that they share."""
+        """The shared style, once for each of these clients."""
         return [self._blended(samples, rng)] * len(samples)
 
     def _blended(self, samples: Sequence[ClientSample], rng: torch.Generator) -> StyleStatistics:
-        """The style that the server blends of these clients' styles; clients whose defense withholds theirs are left out."""
+        """The shared style of these clients, without those whose style the defense withholds."""
         client_style = super().simulate
         sharing = [
             sample
@@ -57,17 +57,16 @@ class SharedStyleSimulator(StyleSimulator):
 
 
 def shared_style_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
-    """The last shared style that the server sent, of the method or of a defense; None where there is none.
+    """The last shared style that the server sent, computed by the method or by a defense; None if there is none.
 
-    None as well where clients' styles have more moments than the method's shared style.
+    None, too, if clients' styles have more moments than the method's shared style.
     """
     recorded_styles, transcript = run.recorded_styles, run.transcript
     if recorded_styles is None or len(recorded_styles.wire) < 2:
         return None
     clients = tuple(recorded_styles.wire)
-    shared_and_blend = _of_method(transcript, run.method, recorded_styles) or _of_defense(
-        transcript, recorded_styles, run.defense
-    )
+    shared_and_blend = _style_of_method(transcript, run.method, recorded_styles)
+    shared_and_blend = shared_and_blend or _style_of_defense(transcript, recorded_styles, run.defense)
     if shared_and_blend is None:
         return None
     shared, blend = shared_and_blend
@@ -83,25 +82,25 @@ def shared_style_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
     )
 
 
-def _of_method(
+def _style_of_method(
     transcript: Transcript, method: FederatedMethod, recorded_styles: RecordedStyles
 ) -> tuple[StyleStatistics, Blend] | None:
-    """The last style that the method's server broadcast, and how it computes it."""
+    """The last style that the method's server broadcast, and the function that computes it."""
     sent = [style for _, style in transcript.of_kind(InterpolationStyle.kind) if isinstance(style, InterpolationStyle)]
     interpolation = method.disclosure().interpolation
     if not sent or interpolation is None or len(recorded_styles.template.mean_var):
         return None
 
-    def formed(style: InterpolationStyle) -> StyleStatistics:
+    def as_client_style(style: InterpolationStyle) -> StyleStatistics:
         return replace(recorded_styles.template, mean=style.mean, std=style.std)
 
-    return formed(sent[-1]), lambda styles: formed(interpolation(styles))
+    return as_client_style(sent[-1]), lambda styles: as_client_style(interpolation(styles))
 
 
-def _of_defense(
+def _style_of_defense(
     transcript: Transcript, recorded_styles: RecordedStyles, defense: Defense
 ) -> tuple[StyleStatistics, Blend] | None:
-    """The last style that was sent in place of another client's, and how the defense computes it."""
+    """The last style that the server sent instead of another client's, and the function by which the defense computes it."""
     sent = [
         style
         for record, style in transcript.of_kind(StyleStatistics.kind)
@@ -111,7 +110,7 @@ def _of_defense(
         return None
 
     def blend(styles: Sequence[StyleStatistics]) -> StyleStatistics:
-        """With every style as often as the run has clients, so that a defense finds as many as it wants."""
+        """Blends with each style repeated as often as the run has clients, since a defense may require many styles."""
         repeated = [style for style in styles for _ in recorded_styles.wire]
         blended = defense.relayed(styles[0], {str(i): style for i, style in enumerate(repeated)})
         assert isinstance(blended, StyleStatistics)

@@ -1,7 +1,7 @@
-"""Simulators of artifacts: what a client with given images would share, under the defense of the run.
+"""Simulators of artifacts: compute the artifact that a client with given images would share under the run's defense.
 
-A simulator is public: architecture, encoder, hyperparameters, defense. Whoever holds images can simulate artifacts of
-clients with these images: adversaries do so for training data, and the evaluator for artifacts of few images.
+A simulator has only public facts: architecture, encoder, hyperparameters, defense. Adversaries simulate artifacts for
+training data, and the evaluator simulates artifacts of few images.
 """
 
 from abc import ABC, abstractmethod
@@ -28,9 +28,9 @@ class ClientImages:
 
     Attributes:
         images, labels: (n, 3, H, W) in [0, 1] and (n,).
-        received_model: The model that the party received in the round of the artifact; None where artifacts do not
-            depend on it.
-        held_out: What the party holds out for validation; None where that is not known.
+        received_model: The model that the party received in the round of the artifact; None if artifacts do not depend
+            on it.
+        held_out: The images that the party holds out for validation; None if unknown.
     """
 
     images: Tensor
@@ -41,11 +41,11 @@ class ClientImages:
 
 @dataclass(frozen=True, eq=False)
 class ClientSample:
-    """The images of a party that a simulated client has, and how it shares an artifact of them.
+    """The images of a simulated client, and the form of its artifact.
 
     Attributes:
-        party: Whose images.
-        index: (m,) which of them the client has.
+        party: The party that has the images.
+        index: (m,) indices of the client's images.
         granularity: image, cluster or client.
         defended: Whether the defense of the run is applied.
     """
@@ -62,12 +62,12 @@ class ClientSample:
 
     @property
     def images(self) -> Tensor:
-        """(m, 3, H, W) of the client."""
+        """(m, 3, H, W): the client's images."""
         return self.party.images[self.index]
 
     @property
     def labels(self) -> Tensor:
-        """(m,) of its images."""
+        """(m,): their labels."""
         return self.party.labels[self.index]
 
     @property
@@ -86,8 +86,8 @@ class Simulator(ABC):
     """Simulates artifacts of one kind from images.
 
     Attributes:
-        kind: Of the artifacts.
-        needs_all_clients: Whether a client's artifact can only be made jointly with all other clients'.
+        kind: The kind of the artifacts.
+        needs_all_clients: Whether artifacts can only be simulated for all clients together.
     """
 
     kind: str
@@ -95,16 +95,16 @@ class Simulator(ABC):
 
     @abstractmethod
     def simulate(self, sample: ClientSample, rng: torch.Generator) -> Artifact:
-        """The artifact of a client with only the images of `sample`; `rng` is the client's and the defense's."""
+        """The artifact of a client with only the images of `sample`; client and defense draw from `rng`."""
 
     def simulate_jointly(self, samples: Sequence[ClientSample], rng: torch.Generator) -> list[Artifact]:
         """The artifact of each client of one federation, as `simulate`."""
         return [self.simulate(sample, rng) for sample in samples]
 
     def each(self, sample: ClientSample, rng: torch.Generator) -> Tensor:
-        """(n, D): the undefended contribution of each of the n images to an artifact of all of them.
+        """(n, D): the undefended contribution of each of the n images to their artifact.
 
-        By default the vector of the artifact of a client with only that image.
+        By default, the vector of the artifact of a client with only that image.
         """
         single = [replace(sample, index=index, granularity="image", defended=False) for index in sample.index.split(1)]
         received_model = sample.party.received_model
@@ -115,19 +115,19 @@ class Simulator(ABC):
         """(D,): features of the artifact for property inference; the same length for every artifact of the series."""
 
     def to_vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
-        """(F,): the whole artifact as one vector, in coordinates in which a Gaussian is a sensible model."""
+        """(F,): the complete artifact as one vector, in coordinates that are roughly Gaussian."""
         return self.vector(artifact, received_model)
 
     @abstractmethod
     def from_vector(self, row: Tensor, received_model: ModelState | None) -> Artifact:
-        """The artifact of such a vector (F,)."""
+        """The artifact with this vector (F,) of `to_vector`."""
 
     def random(
         self, rows: Tensor, count: int, received_model: ModelState | None, rng: torch.Generator
     ) -> list[Artifact]:
         """`count` artifacts drawn from the Gaussian with the mean and covariance of the vectors `rows` (M, F)."""
         noise = torch.randn(count, len(rows), generator=rng) / max(1, len(rows) - 1) ** 0.5
-        weights = noise - noise.mean(1, keepdim=True) + 1 / len(rows)  # gives the mean, plus noise @ (rows - the mean)
+        weights = noise - noise.mean(1, keepdim=True) + 1 / len(rows)  # weights @ rows = mean + noise @ (rows - mean)
         return [self.from_vector(vector, received_model) for vector in weights @ rows]
 
     def anonymised(self, artifact: Artifact, granularity: str) -> Artifact:
@@ -135,15 +135,15 @@ class Simulator(ABC):
         return artifact.seen_as(PEER)
 
     def model_of(self, artifact: Artifact, received_model: ModelState | None) -> nn.Module | None:
-        """The network in the artifact, which takes images from the CPU; None where artifacts of this kind have none."""
+        """The network in the artifact, which takes images from the CPU; None if artifacts of this kind have none."""
         return None
 
     def in_first_round(self) -> "InRound | None":
-        """How the artifacts are simulated that clients shared in the first recorded round, if it is another and known."""
+        """The simulator and received model of the first recorded round; None if it is the same round or unknown."""
         return None
 
     def layers(self) -> tuple[str, ...]:
-        """The layers at which artifacts of this kind could be computed; empty where they belong to no layer."""
+        """The layers at which artifacts of this kind can be computed; empty if they belong to no layer."""
         return ()
 
     def at(self, layer: str) -> "Simulator":
@@ -152,7 +152,7 @@ class Simulator(ABC):
 
 
 class InRound(NamedTuple):
-    """How artifacts of one round are simulated: by what, and from which received model; None where they need none."""
+    """The simulator of one round, and the received model; None if artifacts do not depend on it."""
 
     simulator: Simulator
     received_model: ModelState | None
@@ -162,7 +162,7 @@ class DefendedSimulator(Simulator):
     """Simulates a client's answer, and applies the defense of the run to each artifact in it.
 
     Attributes:
-        defense: Of the run.
+        defense: The run's defense.
     """
 
     defense: Defense
@@ -172,7 +172,7 @@ class DefendedSimulator(Simulator):
         """The undefended answer of a client with only the images of `sample`."""
 
     def read(self, shared: Message, sample: ClientSample) -> Artifact:
-        """The artifact that an observer makes of the answer; by default its only one."""
+        """The artifact of the series in the answer; by default, the only one."""
         (artifact,) = shared
         return artifact
 
@@ -185,7 +185,7 @@ class DefendedSimulator(Simulator):
 
 @dataclass(frozen=True, eq=False)
 class ClientSimulator(Simulator):
-    """Has the method's own client answer the server's own request.
+    """Simulates with the method's client, which answers the server's request.
 
     Attributes:
         method, federation, defense: As trained.

@@ -22,8 +22,8 @@ class StyleSimulator(Simulator):
 
     Attributes:
         recorded_styles: Computes styles.
-        defense: Of the run.
-        template: One artifact of this layer, for its form.
+        defense: The run's defense.
+        template: An artifact of this layer, for its form.
     """
 
     recorded_styles: RecordedStyles
@@ -38,7 +38,7 @@ class StyleSimulator(Simulator):
         return self.recorded_styles.uses_batch_statistics
 
     def styles(self, images: Tensor, among: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Mean and std (N, C) of each image's features, of the image on its own or in batches of images like `among`."""
+        """Mean and std (N, C) of each image's features, alone or with the batch statistics of images like `among`."""
         return self.recorded_styles.styles(images, self.template.at, among)
 
     def moments(self, images: Tensor, among: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -46,11 +46,11 @@ class StyleSimulator(Simulator):
         return self.recorded_styles.moments(images, self.template.at, among)
 
     def maps(self, images: Tensor) -> Tensor:
-        """(N, D): features by which the rule clusters images in addition to styles; D is 0 where it uses none."""
+        """(N, D): features by which the rule clusters images in addition to styles; D is 0 if it uses none."""
         return self.recorded_styles.maps(images, self.template.at)
 
     def draft(self, mean: Tensor, std: Tensor, granularity: str, maps: Tensor | None = None) -> StyleDraft:
-        """A draft of styles (n, C) in the template's form, and maps (n, D) where images are clustered by them."""
+        """A draft of styles (n, C) in the template's form, with maps (n, D) if images are clustered by them."""
         template = self.template
         return StyleDraft(
             client=template.client,
@@ -65,7 +65,7 @@ class StyleSimulator(Simulator):
         )
 
     def share(self, draft: StyleDraft, rng: torch.Generator) -> StyleStatistics:
-        """The artifact that the defense makes of the draft."""
+        """The defended artifact of the draft."""
         shared = self.defense.shared(draft, rng)
         assert isinstance(shared, StyleStatistics)
         return shared
@@ -76,7 +76,7 @@ class StyleSimulator(Simulator):
         return self.share(draft, rng) if sample.defended else draft.finish()
 
     def parts(self, sample: ClientSample) -> tuple[Tensor, Tensor]:
-        """Mean and std (n, C) of each of the n images, as computed by a client that holds only these."""
+        """Mean and std (n, C) of each of the n images, as computed by a client with only these."""
         images, index = sample.party.images, sample.index
         if self.uses_batch_statistics and len(index) > 1:
             return self.recorded_styles.of_client(images, self.template.at, index)
@@ -84,7 +84,7 @@ class StyleSimulator(Simulator):
         return mean[index], std[index]
 
     def parts_of_clients(self, images: Tensor, clients: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and std (M, n, C), as `parts`, of M clients that hold only the images at `clients` (M, n) each."""
+        """Mean and std (M, n, C), as `parts`, of M clients with only the images at `clients` (M, n) each."""
         if self.uses_batch_statistics and clients.shape[1] > 1:
             return self.recorded_styles.of_clients(images, self.template.at, clients)
         mean, std = self.styles(images)
@@ -94,7 +94,7 @@ class StyleSimulator(Simulator):
         return torch.cat(self.parts(sample), dim=1)
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
-        """The whole artifact, variances as standard deviations: (2C,) or (4C,)."""
+        """All moments, variances as standard deviations: (2C,) or (4C,)."""
         assert isinstance(artifact, StyleStatistics)
         deviations = [artifact.mean_var.clamp_min(0).sqrt(), artifact.std_var.clamp_min(0).sqrt()]
         return torch.cat([artifact.mean, artifact.std, *deviations])

@@ -30,7 +30,7 @@ _CACHED = 2**29  # bytes of trained models, in memory or on disk
 
 @dataclass(frozen=True, eq=False)
 class _Training:
-    """A trained model, the images it was trained on, and the generator's state (5056,) afterwards."""
+    """A trained model, its training images, and the generator's state (5056,) after the training."""
 
     party: ClientImages
     model: ModelState
@@ -41,14 +41,14 @@ class _Training:
 class TrainingSimulator(DefendedSimulator):
     """Local training on cross-entropy with the method's own optimiser, batches, epochs and augmentation.
 
-    Further terms of a method's client loss are left out: simulated artifacts are those of its plain client.
+    It leaves out further terms of a method's client loss.
 
     Attributes:
-        kind: Of the artifacts: model_state or model_update.
+        kind: The kind of the artifacts: model_state or model_update.
         method, federation, defense: As trained.
         client_template: One client's data, for its augmentation.
-        round: Of the artifacts, from 0.
-        first: How those of the first recorded round are simulated, if that is another and all clients received one model.
+        round: The round of the artifacts, from 0.
+        first: Simulates artifacts of the first recorded round, if that is another round and all clients received one model.
     """
 
     kind: str
@@ -61,7 +61,7 @@ class TrainingSimulator(DefendedSimulator):
 
     @property
     def plain(self) -> PlainTraining:
-        """How the method's clients train on cross-entropy."""
+        """The clients' training on cross-entropy."""
         training = self.method.disclosure().training
         assert training is not None
         return training
@@ -92,7 +92,7 @@ class TrainingSimulator(DefendedSimulator):
         return Cache(max_entries=max(2, _CACHED // max(1, model_bytes)))
 
     def trained_once(self, sample: ClientSample, rng: torch.Generator) -> ModelState:
-        """As `trained`, cached by images and draws; importances are computed from the same models."""
+        """As `trained`, cached by images and the generator's state; importances are computed from the same models."""
         party, index = sample.party, tuple(sample.index.tolist())
         training = self._trainings.get(
             (id(party.images), id(party.received_model), index, bytes(rng.get_state().numpy())),
@@ -149,7 +149,8 @@ class TrainingSimulator(DefendedSimulator):
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """Changes of the BatchNorm statistics and of the last layer, concatenated.
 
-        Without BatchNorm, the first layer's change tells most of how the images look; its direction stands for statistics.
+        Without BatchNorm, the direction of the first layer's change replaces the statistics: it depends most on the images'
+        look.
         """
         assert received_model is not None
         change = self.change(artifact, received_model)
@@ -173,7 +174,7 @@ class TrainingSimulator(DefendedSimulator):
         return self.first
 
     def moved(self, row: Tensor, received_model: ModelState) -> ModelState:
-        """The model that a vector of changes (F,) gives when subtracted from the received one."""
+        """The received model minus a vector of changes (F,)."""
         state, start = {}, 0
         for name, tensor in received_model.state.items():
             change = row[start : start + tensor.numel()].view_as(tensor)
@@ -225,7 +226,7 @@ def training_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
 
 
 def _uploads(transcript: Transcript, small: bool) -> dict[int, dict[str, Artifact]]:
-    """By round and client, the models or updates that are stored; if `small`, only their small tensors."""
+    """By round and client, the stored models or updates; if `small`, also those with only small tensors."""
     uploads: dict[int, dict[str, Artifact]] = {}
     for kind in (ModelState.kind, ModelUpdate.kind):
         for record, artifact in transcript.of_kind(kind, small):
@@ -237,7 +238,7 @@ def _uploads(transcript: Transcript, small: bool) -> dict[int, dict[str, Artifac
 def _small_rounds(
     run: RecordedRun, simulator: TrainingSimulator, start: "_Start", last: int
 ) -> list[tuple[int, EarlierRound]]:
-    """Every round before the last in which clients shared, with the small tensors of what they shared and received."""
+    """All rounds before the last one in which clients shared, with the small tensors of uploads and received models."""
     small = []
     for round, wire in sorted(start.shared.items()):
         models = start.of(run.transcript.models_sent(round, small=True), wire, round)
@@ -248,23 +249,23 @@ def _small_rounds(
 
 
 class _Start:
-    """The models that clients trained from: what they were sent and, where they share more, what of their own they had kept.
+    """The models from which clients trained: the tensors that they were sent, and their last shared values of all others.
 
     Attributes:
-        shared: As of `_uploads`, with those of which only the small tensors are stored.
+        shared: As of `_uploads`, including those with only small tensors.
     """
 
     def __init__(self, run: RecordedRun) -> None:
         self.run, self.shared = run, _uploads(run.transcript, small=True)
 
     def of(self, sent: Mapping[str, ModelState], wire: Mapping[str, Artifact], round: int) -> dict[str, ModelState]:
-        """By client, the model it trained from in this round; the same object for equal models.
+        """By client, the model from which it trained in this round; the same object for equal models.
 
-        Tensors that a client was not sent are as it shared them in the latest stored round, else as in the initial network.
+        Tensors that a client was not sent have its last shared values, or those of the initial network.
 
         Args:
-            sent: By client, what it was sent in this round.
-            wire: By client, what it shared in this round.
+            sent: By client, the tensors that it was sent in this round.
+            wire: By client, its artifact of this round.
             round: The round.
         """
         started: dict[str, ModelState] = {}
@@ -277,11 +278,10 @@ class _Start:
             earlier = [
                 by_client[client] for r, by_client in sorted(self.shared.items()) if r < round and client in by_client
             ]
-            before = earlier[-1].tensors() if earlier else self._initial
-            key = (id(model), id(before) if not earlier else id(earlier[-1]))
+            key = (id(model), id(earlier[-1]) if earlier else 0)
             if key not in models:
-                both = before | model.state
-                models[key] = replace(model, state={name: both[name] for name in names if name in both})
+                state = (earlier[-1].tensors() if earlier else self._initial) | model.state
+                models[key] = replace(model, state={name: state[name] for name in names if name in state})
             started[client] = models[key]
         return started
 

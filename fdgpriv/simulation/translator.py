@@ -1,4 +1,4 @@
-"""Artifact kind: the representation translator that the server broadcasts, read as each client (LSI, stage 3)."""
+"""Artifact kind: the output for each client of the representation translator that the server broadcasts (LSI, stage 3)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,9 +23,8 @@ _LATENTS = 256  # drawn from N(0, 1), the same for every translator
 class TranslatorSimulator(ClientSimulator):
     """Simulates the method's own server: trains a translator from the heads of a federation.
 
-    The translator is one artifact for all clients, with a separate mapping to each client's position. The artifact of a
-    client is the output for the same latents at its position, minus the mean over all positions. It can only be
-    simulated jointly. The request is the one for heads.
+    The translator is one artifact for all clients, with a mapping to each client's position. The artifact of a client is
+    the output for fixed latents at its position, minus the mean over all positions. The request is the one for heads.
     """
 
     kind = TranslatedLatents.kind
@@ -72,7 +71,7 @@ class TranslatorSimulator(ClientSimulator):
 
 
 def translator_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
-    """The translator that all clients received, where the models they started from are recorded."""
+    """The translator that all clients received; None if the models that they received are not recorded."""
     broadcast = [a for _, a in run.transcript.of_kind(RepresentationTranslator.kind) if a is not None]
     verbs = [record.verb for record, _ in run.transcript.of_kind(ClassifierHead.kind)]
     clients = run.federation.clients

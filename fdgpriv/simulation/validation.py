@@ -1,4 +1,4 @@
-"""Artifact kinds: the accuracies or losses that clients report on the models they receive, over all rounds."""
+"""Artifact kinds: the accuracies or losses of received models on clients' held-out images, over all rounds."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,14 +26,13 @@ METRIC_OF_EACH: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 @dataclass(frozen=True, eq=False)
 class ValidationSimulator(ClientSimulator, DefendedSimulator):
-    """The answer of the method's own client to the server's request for its accuracy on held-out images.
+    """The answer of the method's client to the server's request for its accuracy on held-out images.
 
-    For n images the client holds out as many as a client of that size does, drawn from all of the party's images, the n
-    included. Images that were trained on raise accuracies, which makes these less informative. The request for accuracies
-    is sent with a model only.
+    For n images, the client holds out as many as a client of that size, drawn from all of the party's images including the
+    n. Accuracies on training images are higher and less informative.
 
     Attributes:
-        models: The model of each accuracy; where that one was not recorded, the next recorded one.
+        models: The model of each accuracy; the next recorded one if it was not recorded.
         metric: ``accuracy`` or ``loss``.
     """
 
@@ -64,7 +63,7 @@ class ValidationSimulator(ClientSimulator, DefendedSimulator):
         return self.defense.alters(ValidationMetrics.kind)
 
     def of_each(self, images: Tensor, labels: Tensor) -> Tensor:
-        """(N, T): each model's `metric` on each image (N, 3, H, W); what a client shares is the mean over held-out images."""
+        """(N, T): each model's `metric` on each image (N, 3, H, W); a client shares the mean over its held-out images."""
         metric = METRIC_OF_EACH[self.metric]
         return torch.stack([metric(outputs, labels) for outputs in self.outputs(images)], dim=1)
 
@@ -111,16 +110,17 @@ def joined(metrics: Sequence[Artifact]) -> ValidationHistory:
 
 
 def validation_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
-    """The accuracies of all rounds in which all clients of the last round reported one, where its model is recorded."""
-    return _series(run, ValidationMetrics.kind)
+    """The accuracies of all rounds in which all clients of the last round reported one; None without recorded models."""
+    return _metric_series(run, ValidationMetrics.kind)
 
 
 def evaluation_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
-    """The same of evaluations of received models; those of models that clients trained are not read."""
-    return _series(run, ModelEvaluation.kind)
+    """The evaluations of received models, as in `validation_series`; those of trained models are not read."""
+    return _metric_series(run, ModelEvaluation.kind)
 
 
-def _series(run: RecordedRun, kind: str) -> ArtifactSeries[Simulator] | None:
+def _metric_series(run: RecordedRun, kind: str) -> ArtifactSeries[Simulator] | None:
+    """The metrics of this kind, by client and over rounds."""
     shared: dict[tuple[int, str], dict[str, Artifact]] = {}
     for record, artifact in run.transcript.of_kind(kind):
         if artifact is not None and not (isinstance(artifact, ModelEvaluation) and artifact.trained):
@@ -128,24 +128,25 @@ def _series(run: RecordedRun, kind: str) -> ArtifactSeries[Simulator] | None:
     if not shared:
         return None
     clients = tuple(list(shared.values())[-1])
-    times = [time for time, by_client in shared.items() if by_client.keys() >= set(clients)]
+    requests = [request for request, by_client in shared.items() if by_client.keys() >= set(clients)]
     models: list[ModelState] = []
-    for time in reversed(times):
-        model = run.transcript.model_sent(*time) or next(iter(models), None)
+    for request in reversed(requests):
+        model = run.transcript.model_sent(*request) or next(iter(models), None)
         if model is None:
             return None
         models.insert(0, model)
-    made_from = run.method, run.federation, run.defense, run.client_template, times[-1][1], models
-    example = shared[times[-1]][clients[0]]
+    _, verb = requests[-1]
+    arguments = run.method, run.federation, run.defense, run.client_template, verb, models
+    example = shared[requests[-1]][clients[0]]
     simulator = (
-        EvaluationSimulator(*made_from, metric=example.metric)
+        EvaluationSimulator(*arguments, metric=example.metric)
         if isinstance(example, ModelEvaluation)
-        else ValidationSimulator(*made_from)
+        else ValidationSimulator(*arguments)
     )
     return ArtifactSeries(
         simulator=simulator,
         level="client",
-        wire={name: joined([shared[time][name] for time in times]) for name in clients},
+        wire={name: joined([shared[request][name] for request in requests]) for name in clients},
         clients=clients,
         needs=frozenset({Capability.SEES_INDIVIDUAL_ARTIFACT, Capability.SEES_ALL_ROUNDS}),
         expensive=True,
