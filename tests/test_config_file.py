@@ -105,7 +105,7 @@ def test_a_run_can_be_asked_for_again(words: str, tmp_path: Path, given: Given) 
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "reason"),
     [
         ("a.toml", "methd = 1", "got 'methd' in .*; did you mean 'method'"),
         ("a.toml", "resume = true", "got 'resume' in .*, which is for the command line"),
@@ -122,13 +122,13 @@ def test_a_run_can_be_asked_for_again(words: str, tmp_path: Path, given: Given) 
     ],
 )
 def test_a_bad_file_is_one_line(
-    name: str, text: str | None, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, text: str | None, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if text:
         (tmp_path / name).write_text(text)
     assert main(["--config", str(tmp_path / name)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert re.search(told, line), line
+    assert re.search(reason, line), line
 
 
 def test_the_command_of_the_report_needs_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +183,7 @@ def test_a_long_sweep_has_a_short_folder(given: Given) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reason"),
     [
         ("--set lr=0.1,", "--set: want a value before and after each comma, got lr=0.1,"),
         ("--set lr=0.1,much", "stablefdg.lr: want a finite number above 0, got 'much'"),
@@ -191,7 +191,7 @@ def test_a_long_sweep_has_a_short_folder(given: Given) -> None:
         ("--set lr=0.1,0.1", "--method: want each value once"),
     ],
 )
-def test_a_bad_sweep_is_one_line(words: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_sweep_is_one_line(words: str, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words.split()) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert told in line
+    assert reason in line

@@ -154,16 +154,16 @@ REFUSED_BY_PARTS = {
 
 
 def test_answers_and_refusals_import_no_torch(tmp_path: Path) -> None:
-    lines = {line: (0, told) for line, told in ANSWERED.items()}
-    lines |= {line: (2, told) for line, told in REFUSED_AT_ONCE.items()}
+    lines = {line: (0, phrase) for line, phrase in ANSWERED.items()}
+    lines |= {line: (2, phrase) for line, phrase in REFUSED_AT_ONCE.items()}
     process = subprocess.run(
         [sys.executable, "-c", ANSWER_EACH], input=json.dumps(list(lines)), cwd=tmp_path, capture_output=True, text=True,
         check=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     answers = map(json.loads, process.stdout.splitlines())
-    for (line, (wanted_code, told)), (code, out, err) in zip(lines.items(), answers, strict=True):
+    for (line, (wanted_code, phrase)), (code, out, err) in zip(lines.items(), answers, strict=True):
         assert code == wanted_code, (line, err)
-        assert (told in out) if code == 0 else re.search(told, err), (line, err)
+        assert (phrase in out) if code == 0 else re.search(phrase, err), (line, err)
         assert len(err.splitlines()) == (code != 0), line
         assert code == 0 or out == "", line
     assert list(tmp_path.iterdir()) == []
@@ -211,19 +211,19 @@ def test_every_option_has_an_effect_or_is_refused(other: str, capsys: pytest.Cap
 @pytest.mark.parametrize("role", [Method, Attack, Defense, Report], ids=lambda role: str(role.folder))
 def test_the_catalogue_knows_parts_as_classes_are(role: type[Method | Attack | Defense | Report]) -> None:
     for name in role.names():
-        part, found = role.named(name), catalogue.fields(role.folder, name)
+        part, known = role.named(name), catalogue.fields(role.folder, name)
         hints = get_type_hints(part, include_extras=True)
         real = (
             {f.name: hints[f.name] for f in dataclasses.fields(part) if f.init}
             if dataclasses.is_dataclass(part)
             else {}
         )
-        assert found is not None
-        assert list(found) == list(real)
-        assert all(str(field.kind) == str(real[key]) for key, field in found.items())
-        assert all(field.about for field in found.values()), name
+        assert known is not None
+        assert list(known) == list(real)
+        assert all(str(field.kind) == str(real[key]) for key, field in known.items())
+        assert all(field.about for field in known.values()), name
         defaults = {f.name: f.default for f in dataclasses.fields(part)} if real else {}
-        assert {key: field.value for key, field in found.items()} == {key: defaults[key] for key in found}
+        assert {key: field.value for key, field in known.items()} == {key: defaults[key] for key in known}
         assert catalogue.class_value(role.folder, name, "presets") in (getattr(part, "presets", catalogue.UNKNOWN), {})
         assert catalogue.summary(role.folder, name) == (sys.modules[part.__module__].__doc__ or "").splitlines()[0]
 
@@ -240,12 +240,12 @@ def test_names_known_without_torch_are_those_there_are(digits: Dataset) -> None:
 def test_details_are_of_what_the_name_means(capsys: pytest.CaptureFixture[str]) -> None:
     """Parts, sorts of parts, datasets and threat models; case does not matter, and presets are as the class has them."""
     assert main(["--list", "StableFDG", "defenses", "PACS", "server"]) == 0
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     presets = Method.named("stablefdg").presets
     for preset in ("quick", "default"):
-        assert f"--preset {preset}: rounds={presets[preset]['rounds']} participants=none " in said
+        assert f"--preset {preset}: rounds={presets[preset]['rounds']} participants=none " in printed
     for text in ("rounds=50", "defenses:\n", "default --target: sketch", "capabilities: has_bn"):
-        assert text in said
+        assert text in printed
 
 
 def test_details_of_a_registered_part_need_its_class(capsys: pytest.CaptureFixture[str]) -> None:

@@ -103,12 +103,12 @@ class Config:
 
 def test_any_dataclass_can_be_checked() -> None:
     check(Config(rounds=3, share=1, noise=Noise(0.5)), "config")
-    for wrong, told in (
+    for wrong, reason in (
         (Config(rounds=True), "config.rounds: want a whole number of at least 1, got True"),
         (Config(share=2.0), "config.share: want a finite number of at least 0 and at most 1 or none, got 2.0"),
         (Config(noise=1), "config.noise: want Noise, got 1"),  # type: ignore[arg-type]
         (Config(pairs=3), "config.pairs: want a whole number, got 3 (Value error, even numbers only)"),
         (Config(rounds="a\nb"), r"config.rounds: want a whole number of at least 1, got 'a\nb'"),  # type: ignore[arg-type]
     ):
-        with refused(f"^{re.escape(told)}$"):
+        with refused(f"^{re.escape(reason)}$"):
             check(wrong, "config")

@@ -184,14 +184,6 @@ def test_a_table_of_a_thinned_run_needs_its_training(run: Path, capsys: pytest.C
 
 
 @pytest.mark.slow
-def test_a_table_of_a_thinned_run_comes_again(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (run / SCORES).unlink()
-    shutil.rmtree(run / "transcript" / CELL)  # as the line above says
-    assert audit.main([*WORDS, "--out", str(run), "--resume"]) == 0
-    assert differences(run, capsys) == []
-
-
-@pytest.mark.slow
 def test_a_run_with_a_failure_is_not_thinned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
