@@ -90,6 +90,23 @@ def test_the_server_is_the_plain_loop(metric: str, code_compat: bool) -> None:
     assert len(set(weights)) == 3
 
 
+def test_the_mean_gap_is_of_clients_that_take_part() -> None:
+    """Of three clients the first two: gaps .5 and .1 move their weights by a third of the step up and down."""
+    world = federation(3, build=BUILD)
+    merge = small("feddg_ga", step=0.6, rounds=10).aggregation(world)
+    merge.last = dict.fromkeys(world.clients, 1.0)
+    model = small("feddg_ga").model(world, seeded(0))
+    answers = {
+        client: [
+            ModelState(client=client, round=1, state=dict(model.state_dict())),
+            ModelEvaluation(client=client, round=1, value=torch.tensor(value), metric="loss", trained=False),
+        ]
+        for client, value in (("client-0", 1.5), ("client-1", 1.1))
+    }
+    merge.merge(model, answers, 1)
+    assert list(merge.client_weights.values()) == pytest.approx([1 / 3 + 0.2, 1 / 3 - 0.2, 1 / 3])
+
+
 def test_clients_without_weight_are_averaged_equally() -> None:
     """A client that alone takes part is averaged also after its weight fell to 0."""
     world = federation(2, build=BUILD)
