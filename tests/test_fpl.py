@@ -128,7 +128,7 @@ def test_absent_classes_are_not_sent() -> None:
 
 @pytest.fixture(scope="module")
 def transcript() -> Transcript:
-    return run(fpl(), 5, 4, 3, build=BUILD, labels=(0, 0, 1, 1, 0)).transcript
+    return run(fpl(rounds=3), 5, 4, 3, build=BUILD, labels=(0, 0, 1, 1, 0)).transcript
 
 
 def test_what_crosses_in_each_round(transcript: Transcript) -> None:
@@ -136,16 +136,17 @@ def test_what_crosses_in_each_round(transcript: Transcript) -> None:
     assert sent.count(("prototypes", "class_prototypes", False, 0)) == 3
     assert sent.count(("prototypes", "class_prototypes", False, 1)) == 3
     assert sent.count(("fit", "cluster_prototypes", True, 0)) == 3  # of round 0, with the model of round 1
-    assert not any(kind == "cluster_prototypes" and number == 1 for _, kind, _, number in sent)
+    assert sent.count(("fit", "cluster_prototypes", True, 1)) == 3
+    assert not any(kind == "cluster_prototypes" and number == 2 for _, kind, _, number in sent)
     uploads = [r for r in transcript.records if r.kind == "class_prototypes"]
     assert {r.nbytes for r in uploads} == {2 * 4 * 4}  # two classes of four channels: nobody has the third
     assert {(r.clients, r.samples) for r in transcript.records if r.kind == "cluster_prototypes"} == {(3, 12)}
 
 
 def test_the_server_clusters_what_it_received(transcript: Transcript) -> None:
-    first = [shared for shared in crossed(transcript, ClassPrototypes) if shared.round == 0]
-    sent = crossed(transcript, ClusterPrototypes)
-    assert all(equal(clusters.tensors(), part.clustered(first, 0).tensors()) for clusters in sent)
+    for clusters in crossed(transcript, ClusterPrototypes):
+        shared = [artifact for artifact in crossed(transcript, ClassPrototypes) if artifact.round == clusters.round]
+        assert equal(clusters.tensors(), part.clustered(shared, clusters.round).tensors())
 
 
 def test_noise_hides_which_classes_are_there() -> None:
