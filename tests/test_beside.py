@@ -58,7 +58,7 @@ def test_fields_override_the_call_and_it_the_preset() -> None:
     assert field(config, "stablefdg:explore_layers=layer1+layer2,p=1", "explore_layers") == ("layer1", "layer2")
 
 
-def test_one_method_with_different_fields_is_several_methods() -> None:
+def test_one_method_with_other_fields_is_another() -> None:
     specs = ("stablefdg:received=0", "stablefdg", "stablefdg:received=3")
     assert AuditConfig(methods=specs).checked().methods == specs
 
@@ -116,7 +116,7 @@ def test_only_units_of_both_runs_are_compared() -> None:
     assert alone.reason is not None
 
 
-def test_what_cannot_be_compared_is_null_with_its_reason() -> None:
+def test_what_cannot_be_compared_is_null() -> None:
     for theirs, why in (
         (attack_scores({"b": [1.0]}), "no unit in common"),
         (attack_scores({}, conditions=conditions({}), not_applicable="it shares none"), "it shares none"),
@@ -338,7 +338,7 @@ def done(tmp_path_factory: pytest.TempPathFactory, tiny: Dataset) -> Iterator[Pa
         yield out
 
 
-def test_runs_of_one_method_are_told_apart_by_what_was_asked(done: Path) -> None:
+def test_runs_of_one_method_keep_their_settings(done: Path) -> None:
     found = Results.load(done / "results.json")
     assert [run.method for run in found.runs] == THREE == found.config["methods"]
     assert json.loads((done / "config.json").read_text(encoding="utf-8"))["methods"] == THREE
@@ -352,7 +352,7 @@ def test_runs_of_one_method_are_told_apart_by_what_was_asked(done: Path) -> None
     assert passed == [[], [6], [18]]
 
 
-def test_each_has_its_paper_s_claims_and_sees_the_others(done: Path) -> None:
+def test_each_run_has_its_claims_and_sees_the_others(done: Path) -> None:
     runs = Results.load(done / "results.json").runs
     (none, one, three) = ({claim.id: claim for claim in run.claims}["H-S6"] for run in runs)
     assert "negative control" in none.reason

@@ -111,9 +111,7 @@ def test_calibration_is_on_held_back_images(
 
 
 @EACH_ROLE
-def test_candidates_of_simulated_clients_are_their_images(
-    by_role: Mapping[str, list[AdversaryTrials]], role: str
-) -> None:
+def test_candidates_of_simulated_clients_are_theirs(by_role: Mapping[str, list[AdversaryTrials]], role: str) -> None:
     for one in by_role[role]:
         for trial in one.calibration:
             seen, known = trial.scored.observation, trial.scored.truth
@@ -131,7 +129,7 @@ def test_candidates_of_simulated_clients_are_their_images(
             assert not keys(known.pool, own[known.members]) & keys(known.pool, own[~known.members])
 
 
-def test_nothing_is_simulated_where_all_clients_are_needed(evaluator: Evaluator) -> None:
+def test_nothing_is_simulated_if_all_clients_count(evaluator: Evaluator) -> None:
     held: Any = [(0, evaluator.population.auxiliary[evaluator.population.sources[0]])]
     layout = CalibrationLayout(evaluator.population, Any, evaluator._cached_simulator, TrialNeeds(), 20, 0)  # type: ignore[arg-type]
 

@@ -153,7 +153,7 @@ def test_what_the_rules_decide() -> None:
     assert_golden("claim_rules.txt", "".join(lines))
 
 
-def test_the_p_of_a_lead_over_colour_counts_in_the_claim() -> None:
+def test_the_p_of_a_lead_over_colour_counts() -> None:
     """Student's t over the units of the interval, and the larger of both p."""
     lead = figure(0.5, float(stats.t.ppf(0.975, 23)) * 0.2)  # 2.5 standard errors
     expected = float(stats.t.sf(2.5, 23))

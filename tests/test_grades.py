@@ -67,7 +67,7 @@ def test_a_question_has_grade_share_and_lead() -> None:
     assert graded(0.28, spread=0.1).graded == "moderate leak (trace to moderate)"
 
 
-def test_members_at_1_percent_fpr_are_at_least_moderate() -> None:
+def test_members_at_1_percent_fpr_are_moderate() -> None:
     whole = scores(0, 0.1, CHANCE, spread=0.02)
     attack = reader(scopes=("client",), relevant=0.2, perfect=1.0)
     for low, wanted in ((0.09, "trace"), (0.11, "moderate")):
@@ -119,7 +119,7 @@ def test_the_bound_is_at_level_025_over_controls() -> None:
     assert tested.upper == pytest.approx(min(bounds))
 
 
-def test_an_attack_without_the_artifact_excludes_nothing() -> None:
+def test_an_unused_artifact_excludes_nothing() -> None:
     rng = np.random.default_rng(0)
     control = rng.normal(size=30)
     for used, no_bound in ((True, "not_above_control"), (False, "artifact_not_used")):
@@ -169,7 +169,7 @@ def test_shared_images_lower_the_power() -> None:
     assert tests == pytest.approx(expected, rel=0.1)
 
 
-def test_predictions_equal_to_the_prior_use_no_artifact() -> None:
+def test_predictions_of_the_prior_use_no_artifact() -> None:
     whole = scores(0, 0.0, CHANCE)
     whole.artifact_used = False
     for planted, verdict in ((0.94, "no_leak_found"), (0.5, "inconclusive")):

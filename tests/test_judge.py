@@ -362,7 +362,7 @@ def test_the_tables_hold_the_scores() -> None:
     assert found.headline == "accuracy"
 
 
-def test_reconstructions_are_compared_with_their_colour() -> None:
+def test_reconstructions_are_compared_with_a_colour() -> None:
     single = scores(17, 2.0, {**CHANCE, "own_colour": 1.5}, per_client=3, spread=0.2)
     found = judged(attack_scores(scores(16, 0.0), single)).finding
     lead = found.metrics[OVER_OWN_COLOUR]

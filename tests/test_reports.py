@@ -141,6 +141,7 @@ def test_hostile_names_are_only_text_in_the_page() -> None:
     assert "49" not in "".join(text for text in found.texts if "{{7*7}}" in text).replace("{{7*7}}", "")
 
 
+@undrawn()
 def test_only_pictures_of_the_folder_are_embedded(tmp_path: Path) -> None:
     inside = tmp_path / "run"
     outside = tmp_path / png(tmp_path, "secret.png")
@@ -198,7 +199,7 @@ def test_metadata_of_a_strange_grid_is_ignored(tmp_path: Path) -> None:
 
 
 @undrawn()
-def test_every_link_leads_to_a_part_of_the_page_and_back(tmp_path: Path) -> None:
+def test_every_link_leads_to_a_part_of_the_page(tmp_path: Path) -> None:
     """From each cell of the matrix to its evidence, from there to the attacks, and back to the matrix."""
     for audit in (results(), results(seeds=2), wide(2, 2)):
         page = Html().render(audit, tmp_path)
@@ -281,7 +282,7 @@ def test_figures_have_alt_text_and_keyboard_focus(page: str) -> None:
     assert page.count("<img ") == len(re.findall(r'<img [^>]*alt="[^"]+"', page))
 
 
-def test_a_phone_needs_no_sideways_scrolling_but_in_tables(page: str) -> None:
+def test_a_phone_scrolls_sideways_in_tables_only(page: str) -> None:
     style = page[page.index("<style>") : page.index("</style>")]
     phone = 390
     for rule in re.findall(r"([^{}]+)\{([^{}]*)\}", style):
@@ -340,7 +341,7 @@ def test_both_reports_show_every_verdict_as_it_is() -> None:
         assert safe(report_content(audit).sentence) in text
 
 
-def test_equal_results_give_equal_reports_also_from_the_file(tmp_path: Path) -> None:
+def test_equal_results_give_equal_reports(tmp_path: Path) -> None:
     audit = results(tmp_path, defenses=("none",))
     audit.save(tmp_path / "results.json")
     for report in REPORTS:
@@ -407,6 +408,7 @@ def rows(text: str) -> list[list[str]]:
     return found
 
 
+@undrawn()
 def test_pictures_are_linked_only_if_they_are_there(tmp_path: Path) -> None:
     text = Markdown().render(results(tmp_path), tmp_path)
     assert "![Truth" in text
@@ -433,7 +435,7 @@ def shown(markdown: str) -> str:
 
 @settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=("Cc", "Cs")), max_size=40))
-def test_markdown_text_is_shown_as_it_is_wherever_it_stands(text: str) -> None:
+def test_markdown_shows_any_text_as_it_is(text: str) -> None:
     text = " ".join(text.split()) or "x"
     for place in ("{}", "- {}", "# {}", "- **{}**: x", "| head | {} |\n|---|---|"):
         for escaped, plain in ((safe(text), "plain"), (code(text), "`plain`")):
@@ -448,7 +450,7 @@ NAMES = [
 
 
 @undrawn()  # Markdown shows the words of figures only
-def test_a_name_changes_nothing_in_the_markdown_but_the_name() -> None:
+def test_a_name_changes_only_itself_in_markdown() -> None:
     """Whatever a method, a domain, a defense, a client or a class is called."""
     plain = Markdown().render(named("plain-name"), NOWHERE)
     for name in NAMES:
@@ -497,7 +499,7 @@ def test_no_cell_of_the_csv_is_a_formula() -> None:
         assert any(row["ci_low"].startswith("-") for row in table)
 
 
-def test_a_figure_shows_the_digits_that_its_interval_supports() -> None:
+def test_figures_have_the_digits_of_their_interval() -> None:
     for figure, said in (
         (measured(20.213, 0.42), "20.2 [19.8, 20.6]"),
         (measured(0.6666, 0.06), "0.67 [0.61, 0.73]"),

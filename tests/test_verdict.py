@@ -240,7 +240,7 @@ def test_the_interval_of_a_lead_is_clipped(rng: np.random.Generator) -> None:
     assert without.interval(0.05) is None
 
 
-def test_the_interval_of_a_mean_is_that_of_t_over_units(rng: np.random.Generator) -> None:
+def test_the_interval_of_a_mean_is_t_over_units(rng: np.random.Generator) -> None:
     values, cluster = rng.normal(size=20), np.repeat(["a", "b", "c", "d"], [2, 3, 5, 10])
     shown = interval.mean_interval(values, cluster)
     means = [values[cluster == u].mean() for u in "abcd"]

@@ -238,23 +238,6 @@ def test_names_that_are_asked_for_are_hidden(thrice: Fitted) -> None:
         assert [recorded.number for recorded, _ in adversary.earlier_rounds] == [0, 1]
 
 
-def test_a_defense_changes_the_simulators_alone(tiny: Dataset) -> None:
-    fitted = fit(tiny, clients=6, settings={"rounds": "2"}, keep="all", defense="gaussian:epsilon=8")
-    evaluator = shared_evaluator(fitted, ((1, 1),))
-    target = evaluator.series("style_statistics")
-    by_knowledge = [
-        evaluator.adversaries(target, threat("server"), (None,), Members(), know_defense=knows)[0]
-        for knows in (True, False)
-    ]
-    rounds = [one.adversary.view(one.trials[0].by_role["attack"][0].observation) for one in by_knowledge]
-    for aware, ignorant in zip(*rounds, strict=True):
-        assert same(aware.artifact, ignorant.artifact)
-        sample = ClientSample(ClientImages(*one_domain(by_knowledge[0].adversary)), torch.arange(5))
-        bare = ignorant.simulator.simulate(replace(sample, defended=False), generator(0))
-        assert same(ignorant.simulator.simulate(sample, generator(0)), bare)
-        assert not same(aware.simulator.simulate(sample, generator(0)), bare)
-
-
 def one_domain(adversary: Adversary) -> tuple[Tensor, Tensor]:
     domain = adversary.auxiliary[0]
     return domain.images, domain.labels
@@ -324,12 +307,22 @@ def test_dropped_rounds_keep_small_tensors(thrice: Fitted, monkeypatch: Any) -> 
             assert [round.number for round in seen] == [0, 2]
 
 
-def test_a_defense_of_the_run_is_that_of_every_round(thrice: Fitted) -> None:
-    noisy = replace(thrice, defense=defended(thrice.method, "gaussian:epsilon=8")[1])
-    for adversary, trial in list(wholes(views(noisy, "style_statistics")))[:1]:
-        for round in adversary.view(trial.by_role["attack"][0].observation):
-            held, index = ClientImages(*one_domain(adversary)), torch.arange(5)
-            bare = round.simulator.simulate(ClientSample(held, index, defended=False), generator(0))
-            made = adversary.simulate(held.images, held.labels, index, generator(0), simulator=round.simulator)
-            assert not same(made, bare)
-            assert same(made, round.simulator.simulate(ClientSample(held, index), generator(0)))
+def test_who_knows_the_defense_simulates_with_it(thrice: Fitted) -> None:
+    """The artifacts that both see are the same."""
+    evaluator = shared_evaluator(replace(thrice, defense=defended(thrice.method, "gaussian:epsilon=8")[1]), ((1, 1),))
+    target = evaluator.series("style_statistics")
+    known, unknown = (
+        evaluator.adversaries(target, threat("server"), (None,), Members(), know_defense=knows)[0]
+        for knows in (True, False)
+    )
+    held, index = ClientImages(*one_domain(known.adversary)), torch.arange(5)
+    rounds = (one.adversary.view(one.trials[0].by_role["attack"][0].observation) for one in (known, unknown))
+    for aware, ignorant in zip(*rounds, strict=True):
+        assert same(aware.artifact, ignorant.artifact)
+        sample = ClientSample(held, index)
+        bare = ignorant.simulator.simulate(replace(sample, defended=False), generator(0))
+        assert same(ignorant.simulator.simulate(sample, generator(0)), bare)
+        with_defense = aware.simulator.simulate(sample, generator(0))
+        assert not same(with_defense, bare)
+        given = (held.images, held.labels, index, generator(0))
+        assert same(known.adversary.simulate(*given, simulator=aware.simulator), with_defense)
