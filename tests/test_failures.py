@@ -72,6 +72,7 @@ BROKEN = {
     "raising": ("\n1 / 0", "ZeroDivisionError: division by zero (raising.py, line 2)"),
     "leaving": ("raise SystemExit(3)", "SystemExit: 3 (leaving.py, line 1)"),
     "notes": ("'only notes'", "want a class in attacks/notes.py whose name in snake case is notes; found none"),
+    "stray": ("class Stray: 'no attack'", "want a class in attacks/stray.py whose name in snake case is stray; found"),
     "abstract": (USABLE.format(name="Abstract", body="pass"), "Can't instantiate abstract class Abstract"),
     "unknown": (
         USABLE.format(name="Unknown", body="def infer(self, *given): pass").replace('"server"', '"thief"'),
