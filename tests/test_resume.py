@@ -50,6 +50,10 @@ CASES = [
     ("pfedhn", {"participants": "2"}, "none", 1),
     ("lsi", {"keep_momentum": "true", "recalibrate_bn": "true"}, "none", 1),
     ("lsi", {"select": "validation", "normaliser": "clients", "stage4_start": "global"}, "gaussian:epsilon=4", 2),
+    ("elcfs", {"participants": "2"}, "none", 1),
+    ("feddg_ga", {"participants": "2"}, "none", 1),
+    ("fpl", {"participants": "2"}, "none", 1),
+    ("gperxan", {"participants": "2"}, "none", 1),
 ]  # fmt: skip
 QUICKLY = [CASES[i] for i in (3,)]  # the others only among the slow tests
 
@@ -90,7 +94,7 @@ def trained(
     folder: Path, dataset: Dataset, method: str, settings: dict[str, Any], defense: str, workers: int, most: int = -1
 ) -> int:
     """Trains, or goes on; how many answers there were."""
-    small = {name: str(value) for name, value in SMALL[method].items()} | FEWER.get(method, {})
+    small = {name: str(value) for name, value in SMALL.get(method, SMALL["fedavg"]).items()} | FEWER.get(method, {})
     chosen = {**small, "rounds": str(ROUNDS), "local_epochs": "1", **settings}
     config = AuditConfig(methods=(method,), preset="quick", settings=chosen, clients=3, device="cpu").checked()
     with pytest.MonkeyPatch.context() as patch:
