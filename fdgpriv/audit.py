@@ -128,9 +128,10 @@ def _option_of(word: str) -> str | None:
             if any(setting in (fields("methods", name) or ()) for name in names_in("methods"))
             else None
         )
-    name, known = word.partition(":")[0], {option: names_in(folder) for option, folder in PARTS.items()}
-    known |= {"--dataset": data.names(), "--preset": PRESETS, "--threat": tuple(THREATS)}
-    return next((option for option, names in known.items() if same_name(name, names)), None)
+    known_names = {option: names_in(folder) for option, folder in PARTS.items()}
+    known_names |= {"--dataset": data.names(), "--preset": PRESETS, "--threat": tuple(THREATS)}
+    name = word.partition(":")[0]
+    return next((option for option, names in known_names.items() if same_name(name, names)), None)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -197,6 +198,7 @@ def _file_words(file: Path, given: dict[str, Any]) -> list[str]:
 
 
 def _plan(given: dict[str, Any]) -> int:
+    """Prints what an audit with these options would run; the exit code."""
     options = _options(given)
     options.check()
     from fdgpriv.api import planned
@@ -206,6 +208,7 @@ def _plan(given: dict[str, Any]) -> int:
 
 
 def _audit(given: dict[str, Any], command: str, earlier: Path | None) -> int:
+    """Trains, attacks and reports; the exit code."""
     options = _options(given)
     options.check()
     from fdgpriv.api import audit
@@ -215,6 +218,7 @@ def _audit(given: dict[str, Any], command: str, earlier: Path | None) -> int:
 
 
 def _audit_recording(given: dict[str, Any], command: str) -> int:
+    """Attacks and reports a recorded training; the exit code."""
     options = _options({name: value for name, value in given.items() if name not in ("recording", "federation")})
     options.check()
     if len(options.seeds) > 1:
@@ -234,7 +238,7 @@ def _audit_recording(given: dict[str, Any], command: str) -> int:
 
 
 def _reported(given: dict[str, Any], results: "Results", out: Path, unwritten: Sequence[str]) -> int:
-    """The exit code, after the verdicts, and a line about each thing that failed, were printed."""
+    """Prints the verdicts and a line about each thing that failed; the exit code."""
     _print(results, out)
     for failure in unwritten:
         _say(f"failed: {failure}")
@@ -255,7 +259,7 @@ def _reported(given: dict[str, Any], results: "Results", out: Path, unwritten: S
 
 
 def _gate(given: dict[str, Any], results: "Results", out: Path) -> int:
-    """The exit code by --fail-on: 4 with a line if it is met."""
+    """Prints a line if --fail-on is met; the exit code, which is 4 then."""
     sentence = leak_sentence(given["fail_on"], results, str(out)) if "fail_on" in given else None
     if sentence is None:
         return 0
@@ -264,6 +268,7 @@ def _gate(given: dict[str, Any], results: "Results", out: Path) -> int:
 
 
 def _audit_artifact(given: dict[str, Any], command: str) -> int:
+    """Attacks and reports styles from files; the exit code."""
     from fdgpriv.external import styles as external_styles
 
     once("--artifact", given["artifact"])

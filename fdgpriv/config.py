@@ -274,6 +274,11 @@ class AuditConfig(Options):
             )
         return next(iter(sizes.values()))
 
+    @property
+    def wanted_units(self) -> int:
+        """Number of clients and shadow clients of each source domain to aim at."""
+        return self.units_per_domain or (MIN_UNITS if self.preset == "quick" else UNITS_PER_DOMAIN)
+
     def populate(self, dataset: Dataset, spec: str, target: str, seed: int) -> Population:
         """The partitioned dataset on which the method `spec` is trained."""
         setup = self.setup(spec, dataset.n_sources)
@@ -285,7 +290,7 @@ class AuditConfig(Options):
             seed,
             attacked=bool(self.attacks),
             auxiliary=self.auxiliary,
-            units_per_domain=self.units_per_domain or (MIN_UNITS if self.preset == "quick" else UNITS_PER_DOMAIN),
+            units_per_domain=self.wanted_units,
             held_out=setup.held_out,
         )
 

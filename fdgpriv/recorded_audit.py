@@ -23,7 +23,6 @@ from fdgpriv.external.recorded_population import DATASET
 from fdgpriv.external.recorded_styles import StyleEncoder
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.partition import Population
-from fdgpriv.federation.reserve import MIN_UNITS, UNITS_PER_DOMAIN
 from fdgpriv.federation.setup import Federated
 from fdgpriv.federation.transcript import MANIFEST
 from fdgpriv.method import Method
@@ -169,15 +168,10 @@ def audit(
     """Audits the recording in a folder and writes the reports; arguments as of `fdgpriv.api.audit`."""
     config.check()
     reuse_freed()
-    units_per_domain = config.units_per_domain or (MIN_UNITS if config.preset == "quick" else UNITS_PER_DOMAIN)
     with ProgressLog(quiet=not progress) as log:
-        recorded = recorded_federation(folder, given, config.seeds[0], units_per_domain)
+        recorded = recorded_federation(folder, given, config.seeds[0], config.wanted_units)
         dataset = recorded.population.dataset
-        filled_in = replace(
-            config, recorded=recorded, targets=(recorded.population.target.name,), sha256=digest(folder / MANIFEST)
-        )
-        with refused("an option or a part cannot be used"):
-            checked = filled_in.checked()
+        checked = _checked(config, recorded, digest(folder / MANIFEST))
         out = run_folder.free(f"recording-{slug(folder.resolve().name)}") if out is None else out
         runner = Runner(checked, dataset, out, log, train=load_recorded)
         check_files(out, runner.files())
@@ -191,6 +185,17 @@ def audit(
             paths, unwritten = write(results, out, checked.figures)
         log.say(f"wrote {', '.join(str(path) for path in paths)}")
     return Audited(results, out, unwritten)
+
+
+def _checked(config: RecordedConfig, recorded: RecordedFederation, sha256: str) -> AuditConfig:
+    """The configuration of an audit of this recording, whose manifest has this digest, with parts that can be used.
+
+    Raises:
+        ValueError: An option or a part cannot be used.
+    """
+    of_recording = replace(config, recorded=recorded, targets=(recorded.population.target.name,), sha256=sha256)
+    with refused("an option or a part cannot be used"):
+        return of_recording.checked()
 
 
 def load_recorded(

@@ -75,10 +75,10 @@ def fields(folder: str, name: str) -> Mapping[str, Field] | None:
     if is_installed(folder, name):
         return None
     part = _class_of(folder, name)
+    if part is None:  # its import will say what is wrong
+        return {}
     by_name: dict[str, Field] = {}
-    for field, described in (
-        _fields(*part) if part is not None else ()
-    ):  # without a class, the import says what is wrong
+    for field, described in _fields(*part):
         inherited = by_name[field].about if field in by_name else ""
         by_name[field] = replace(described, about=described.about or inherited)
     return by_name
@@ -140,7 +140,7 @@ def _fields(module: str, name: str) -> Iterator[tuple[str, Field]]:
 
 
 def _attributes(node: ast.ClassDef) -> dict[str, str]:
-    """What the section "Attributes" of a class's docstring says of each."""
+    """The description of each attribute by name, from the section "Attributes" of a class's docstring."""
     _, _, section = (ast.get_docstring(node) or "").partition("Attributes:\n")
     entries = _ENTRY.findall(section.partition("\n\n")[0])
     return {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}
@@ -150,8 +150,8 @@ def _class_of(folder: str, name: str) -> tuple[str, str] | None:
     """The module of a part in this folder, and the name of its class; None if the module has none of the part's name."""
     module = f"fdgpriv.{folder}.{name}"
     classes = [node.name for node in _tree(module).body if isinstance(node, ast.ClassDef)]
-    called = next((called for called in classes if is_class_of(called, name)), None)
-    return None if called is None else (module, called)
+    class_name = next((class_name for class_name in classes if is_class_of(class_name, name)), None)
+    return None if class_name is None else (module, class_name)
 
 
 def _class_attribute(module: str, name: str, attribute: str) -> Any:

@@ -35,15 +35,15 @@ def words(file: Path) -> list[str]:
         OSError: The file cannot be opened.
     """
     keys = {option.removeprefix("--"): name for name, option in OPTIONS.items() if name not in FLAGS}
-    given = []
+    option_words = []
     for key, value in _document(file).items():
         name = keys.get(same_name(key, keys) or "") or same_name(key, keys.values())
         if name is None:
             hint = ", which is for the command line" if same_name(key, FLAGS) else did_you_mean(key, keys)
             raise BadUsage(f"--config: want keys of {', '.join(keys)}; got {key!r} in {file}{hint}")
         items = _settings(value, file) if name == _SET else _texts(value, key, file)
-        given += [f"{OPTIONS[name]}={item}" for item in items]
-    return given
+        option_words += [f"{OPTIONS[name]}={item}" for item in items]
+    return option_words
 
 
 def _document(file: Path) -> Mapping[str, Any]:

@@ -249,14 +249,14 @@ class Options:
 
 
 class Rule(NamedTuple):
-    """Options that have no effect when `case` is true of the given options, with the error message."""
+    """Options that have no effect, or lack another one, when `case` is true of the given options, and the error message."""
 
     options: Collection[str]
     case: Callable[[Mapping[str, Any]], bool]
-    why: str
+    message: str
 
 
-def _digits(given: Mapping[str, Any]) -> bool:
+def _is_digits(given: Mapping[str, Any]) -> bool:
     return str(given.get("dataset", "digits")) == "digits"
 
 
@@ -317,10 +317,10 @@ WITHOUT_EFFECT = (
     ),
     Rule({"recording"}, lambda given: "federation" not in given, "want --federation with it, a Python file"),
     Rule({"federation"}, lambda given: "recording" not in given, "want --recording with it"),
-    Rule({"data_root"}, _digits, "has no effect: digits is built in; want --dataset with it"),
+    Rule({"data_root"}, _is_digits, "has no effect: digits is built in; want --dataset with it"),
     Rule(
         {"image_size"},
-        _digits,
+        _is_digits,
         f"has no effect: the images of digits have {data.DEFAULT_SIZE} pixels; want --dataset with it",
     ),
     Rule(
@@ -344,7 +344,7 @@ def check_effects(given: Mapping[str, Any]) -> None:
         if rule.case(given):
             for name in OPTIONS:
                 if name in given and name in rule.options:
-                    raise BadUsage(f"{OPTIONS[name]}: {rule.why}")
+                    raise BadUsage(f"{OPTIONS[name]}: {rule.message}")
 
 
 def settings(items: Sequence[str]) -> dict[str, str]:
@@ -365,17 +365,17 @@ def settings(items: Sequence[str]) -> dict[str, str]:
 
 
 def swept(specs: Sequence[str], values: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The methods, once for each combination of the settings that have several values, and the other settings.
+    """The specification of each method, once for each combination of the values of sweeps; and the settings without sweeps.
 
-    A sweep is values joined by commas; the text of a path may have commas of its own.
+    A sweep is a setting with several values, joined by commas. Fields of paths are never sweeps.
 
     Args:
-        specs: Specifications of methods; a field that one of them sets is not swept there.
+        specs: Specifications of methods; a sweep leaves out the methods that set its field themselves.
         values: The values of settings by field.
     """
     sweeps = {name: value.split(",") for name, value in values.items() if "," in value and not _is_path(specs, name)}
-    for name, several in sweeps.items():
-        if not all(value.strip() for value in several):
+    for name, choices in sweeps.items():
+        if not all(value.strip() for value in choices):
             raise BadUsage(f"--set: want a value before and after each comma, got {name}={values[name]}")
     rows = []
     for spec in specs:
@@ -387,8 +387,8 @@ def swept(specs: Sequence[str], values: Mapping[str, str]) -> tuple[tuple[str, .
 
 def _is_path(specs: Sequence[str], field: str) -> bool:
     """Whether this field of one of the methods holds a path."""
-    described = [(fields("methods", split(spec)[0]) or {}).get(field) for spec in specs]
-    return any("Path" in part.type for part in described if part is not None)
+    method_fields = [(fields("methods", split(spec)[0]) or {}).get(field) for spec in specs]
+    return any("Path" in described.type for described in method_fields if described is not None)
 
 
 def _spelled(name: str, known: Iterable[str]) -> str:

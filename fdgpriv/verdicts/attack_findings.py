@@ -100,7 +100,7 @@ def _figures_by_role(
 
 
 def _over_own_colour(attack: AttackScores, scores: TrialScores) -> Measured:
-    """How much nearer reconstructions are than the best image of one colour, which takes the truth to know."""
+    """The mean lead of reconstructions over the best image of one colour, which only the evaluator can compute."""
     lead = attack.sign * (np.asarray(scores.headline["attack"]) - np.asarray(scores.headline["own_colour"]))
     return measured_mean(lead.tolist(), scores, "higher_leaks", None)
 
@@ -115,6 +115,7 @@ def _artifact_weights(attack: AttackScores) -> dict[str, float]:
 
 
 def _positive_control(attack: AttackScores, test: Test | None) -> PositiveControl | None:
+    """The scores and the test of the positive control; None if it was not evaluated or not tested."""
     scores = attack.positive()
     if scores is None or test is None:
         return None
@@ -129,6 +130,7 @@ def _positive_control(attack: AttackScores, test: Test | None) -> PositiveContro
 
 
 def _curve_point(attack: AttackScores, size: int | None, scores: TrialScores) -> CurvePoint:
+    """The scores of the attack and of its controls on artifacts of `size` images; None is the whole client."""
     controls = [role for role in scores.headline if role in CLIENT_CONTROLS]
     return CurvePoint(
         images=size,
@@ -141,7 +143,8 @@ def _curve_point(attack: AttackScores, size: int | None, scores: TrialScores) ->
 def _rounds_point(
     attack: AttackScores, tests: AttackTests, rounds: int, size: int | None, scores: TrialScores
 ) -> RoundsPoint:
-    point, is_last = _curve_point(attack, size, scores), rounds == attack.most_rounds
+    """The scores on so many rounds; the tests are of the largest number alone, those of the verdict of whole clients."""
+    point, is_last = _curve_point(attack, size, scores), rounds == attack.max_rounds
     evidence = tests.over_rounds if is_last and size is None else None
     verdict, reason = (None, None) if evidence is None else _uncorrected_verdict(evidence)
     return RoundsPoint(
@@ -159,6 +162,7 @@ def _rounds_point(
 
 
 def _unaware(attack: AttackScores, scores: TrialScores) -> Unaware | None:
+    """The scores of an adversary that does not know the defense, and how much knowledge gains; None without a defense."""
     unaware = attack.unaware
     if unaware is None:
         return None
@@ -206,16 +210,16 @@ def _uncorrected_verdict(evidence: Evidence | Absent) -> tuple[Verdict, str | No
 
 def _verdict_by_recovery(attack: AttackScores, scores: TrialScores) -> tuple[Verdict, str]:
     """The verdict of an attack that recovers artifacts exactly or does not."""
-    on_wire, of_single_images = (
+    on_wire, on_single_images = (
         float(np.mean(recovered)) if recovered else 0.0
         for recovered in (scores.recovered, (attack.positive() or TrialScores()).recovered)
     )
     if on_wire:
         return "leak", f"{on_wire:.0%} of artifacts were recovered exactly"
-    if of_single_images:
+    if on_single_images:
         return (
             "no_leak_found",
-            f"no artifact was recovered exactly; of those of single images {of_single_images:.0%} were",
+            f"no artifact was recovered exactly; of those of single images {on_single_images:.0%} were",
         )
     return "inconclusive", "nothing was recovered exactly, not even artifacts of single images"
 

@@ -144,7 +144,7 @@ class AttackScores(EvaluationRow):
         return self.sign * max(self.sign * float(np.mean(values)) for values in rows)
 
     def lead_test(self, scope: str, scores: TrialScores | None) -> LeadTest | Absent:
-        """What tests whether these scores leak in this scope, or the reason why that cannot be tested."""
+        """The test of the lead over the controls of this scope; `Absent` with a reason if it cannot be tested."""
         if self.failed:
             return Absent(self.not_applicable or "", because="failed")
         if self.not_applicable or scores is None:
@@ -160,25 +160,26 @@ class AttackScores(EvaluationRow):
         return self._lead_test(scores, controls, scores.units)
 
     def rise(self, size: int | None, scores: TrialScores) -> LeadTest:
-        """What tests whether these scores, on several rounds, exceed those on one; all artifacts of a client are one unit."""
+        """The test of whether scores on several rounds exceed those on one; all artifacts of a client are one unit."""
         return self._lead_test(scores, {ONE_ROUND: self.one_round(size).headline["attack"]}, scores.clients)
 
     def _lead_test(
         self, scores: TrialScores, controls: Mapping[str, Sequence[float]], cluster: Sequence[str]
     ) -> LeadTest:
-        oriented = self.bounds if self.bounds is None or self.higher_leaks else (-self.bounds[1], -self.bounds[0])
-        oriented = None if self.metric in CONTINUOUS else oriented
+        bounds = None if self.metric in CONTINUOUS else self.bounds
+        if bounds is not None and not self.higher_leaks:
+            bounds = (-bounds[1], -bounds[0])
         return LeadTest(
             attack=self.sign * np.asarray(scores.headline["attack"]),
             controls={name: self.sign * np.asarray(values) for name, values in controls.items()},
             cluster=np.asarray(cluster),
-            bounds=oriented,
+            bounds=bounds,
             shared_variance=scores.shared_variance,
             artifact_used=scores.artifact_used,
         )
 
     @property
-    def most_rounds(self) -> int:
+    def max_rounds(self) -> int:
         """The largest number of rounds that were combined; 0 where none were."""
         return max((rounds for rounds, _, _ in self.by_rounds), default=0)
 
@@ -200,9 +201,9 @@ def to_tables(run: RunKey, scores: Mapping[str, AttackScores]) -> ScoreTables:
     for name, attack in scores.items():
         rows["evaluations"].append({"evaluation": name, **run._asdict(), **attack.columns()})
         rows["scores"] += _score_rows(name, run, attack)
-        for condition, of_condition in attack.conditions.items():
+        for condition, condition_scores in attack.conditions.items():
             rows["aggregates"] += [
-                {"evaluation": name, **_columns(condition), **row} for row in of_condition.aggregate_rows()
+                {"evaluation": name, **_columns(condition), **row} for row in condition_scores.aggregate_rows()
             ]
         rows["aggregates"] += [
             {
@@ -242,7 +243,7 @@ def from_tables(tables: ScoreTables) -> dict[str, AttackScores]:
     """
     blocks = _by_condition(_blocks(tables.scores.to_pandas()))
     aggregates = _by_condition(tables.aggregates.to_pylist())
-    of_clients = _clients(tables.scores)
+    clients_by_evaluation = _clients(tables.scores)
     attacks = {}
     for row in tables.evaluations.to_pylist():
         columns = {name: value for name, value in row.items() if name not in ("evaluation", *RunKey._fields)}
@@ -252,10 +253,10 @@ def from_tables(tables: ScoreTables) -> dict[str, AttackScores]:
             for aggregate in aggregates.get(name, {}).pop(Condition(variant=_PLANTED), ())
         }
         conditions = {
-            condition: TrialScores.read(of_condition, aggregates[name].get(condition, ()), row["metric"])
-            for condition, of_condition in blocks.get(name, {}).items()
+            condition: TrialScores.read(score_blocks, aggregates[name].get(condition, ()), row["metric"])
+            for condition, score_blocks in blocks.get(name, {}).items()
         }
-        clients = of_clients.get(name, ())
+        clients = clients_by_evaluation.get(name, ())
         try:
             attacks[name] = AttackScores.read(
                 columns,
@@ -270,6 +271,7 @@ def from_tables(tables: ScoreTables) -> dict[str, AttackScores]:
 
 
 def _columns(condition: Condition) -> dict[str, Any]:
+    """The condition as columns of a table, where 0 images stand for the whole client."""
     return {**condition._asdict(), "n_images": condition.n_images or 0}
 
 

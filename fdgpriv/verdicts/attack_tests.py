@@ -49,9 +49,9 @@ def attack_tests(
 def early_evidence(attack: AttackScores, seed: int) -> dict[str, Evidence | Absent]:
     """By scope, the evidence without a planted leak, which tells whether one must be planted.
 
-    It is not the report's: that one resamples 400 times the number of tests of all cells, from one stream over all
-    attacks, and neither is known while the cell's evaluator exists, which planting needs. What does not bear on planting
-    is left out: resolutions, and several rounds.
+    The report tests again, with as many resamples as the number of all cells' tests asks for and one stream of random
+    numbers for all attacks. Neither is known yet while a cell is evaluated, and planting needs the cell's evaluator.
+    Resolutions and tests over several rounds do not decide on planting and are left out.
     """
     tester = _Tester(np.random.default_rng(seed), _MIN_RESAMPLES, sharp=False)
     return tester.by_scope(attack, tester.positive(attack))
@@ -59,24 +59,28 @@ def early_evidence(attack: AttackScores, seed: int) -> dict[str, Evidence | Abse
 
 @dataclass(frozen=True)
 class _Tester:
+    """Tests attacks one after the other, with random numbers from one stream."""
+
     rng: np.random.Generator
     resamples: int
     sharp: bool
 
     def tests_of(self, attack: AttackScores) -> AttackTests:
+        """All tests of one attack."""
         positive = self.positive(attack)
         scopes = self.by_scope(attack, positive)
-        on_most_rounds = {size: scores for rounds, size, scores in attack.by_rounds if rounds == attack.most_rounds}
+        on_all_rounds = {size: scores for rounds, size, scores in attack.by_rounds if rounds == attack.max_rounds}
         rises = {
             size: test(attack.rise(size, scores), self.rng, self.resamples, sharp=False)
-            for size, scores in on_most_rounds.items()
+            for size, scores in on_all_rounds.items()
         }
-        if None not in on_most_rounds:
+        if None not in on_all_rounds:
             return AttackTests(scopes, positive, rises, None)
-        over_rounds = attack.lead_test(attack.main_scope, on_most_rounds[None])
+        over_rounds = attack.lead_test(attack.main_scope, on_all_rounds[None])
         return AttackTests(scopes, positive, rises, self._evidence(attack, over_rounds, positive, attack.main_scope))
 
     def positive(self, attack: AttackScores) -> Test | None:
+        """The test of the positive control in the main scope; None if there is none."""
         scores = attack.positive()
         lead_test = None if scores is None else attack.lead_test(attack.main_scope, scores)
         if not isinstance(lead_test, LeadTest):
@@ -84,12 +88,14 @@ class _Tester:
         return test(lead_test, self.rng, self.resamples, sharp=False)
 
     def by_scope(self, attack: AttackScores, positive: Test | None) -> dict[str, Evidence | Absent]:
+        """By scope, the evidence on artifacts as they were shared, or why there is none."""
         scores = attack.by_size.get(attack.size)
         return {scope: self._evidence(attack, attack.lead_test(scope, scores), positive, scope) for scope in SCOPES}
 
     def _evidence(
         self, attack: AttackScores, lead_test: LeadTest | Absent, positive: Test | None, scope: str
     ) -> Evidence | Absent:
+        """The result of this test, with what says how much it could have found; the reason if it cannot be tested."""
         if isinstance(lead_test, Absent):
             return lead_test
         positive_scores = attack.positive()

@@ -8,7 +8,7 @@ from fdgpriv.verdicts.trial_scores import TrialScores
 
 
 def content_ceiling(scores: TrialScores) -> Interval | None:
-    """PSNR of a client's true mean image minus that of its domain's public mean image, in decibels, over its images.
+    """By how many decibels of PSNR a client's true mean image is nearer to its images than its domain's public mean image.
 
     The interval is over clients; None if either was not evaluated.
     """

@@ -31,7 +31,7 @@ def judge(scores: Mapping[str, AttackScores], seed: int) -> Verdicts:
 
 
 def judge_all(scores: Mapping[str, AttackScores], seed: int) -> Verdicts:
-    """`judge` where scores that cannot be tested, each by itself, count as a failed attack."""
+    """The same as `judge`, but an attack whose scores cannot be tested counts as failed and does not stop the others."""
     verdicts = attempt(lambda: judge(scores, seed))
     if isinstance(verdicts, Verdicts):
         return verdicts
@@ -39,7 +39,7 @@ def judge_all(scores: Mapping[str, AttackScores], seed: int) -> Verdicts:
 
 
 def _testable(attack: AttackScores, seed: int) -> AttackScores:
-    """These scores, or a failed evaluation without any where they cannot be tested."""
+    """This attack; without scores and marked as failed if they cannot be tested."""
     verdicts = attempt(lambda: judge({"": attack}, seed))
     if isinstance(verdicts, Verdicts):
         return attack

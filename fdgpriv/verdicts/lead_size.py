@@ -9,6 +9,7 @@ from fdgpriv.statistics.questions import Evidence
 from fdgpriv.statistics.rule import Test
 from fdgpriv.verdicts.attack_scores import AttackScores
 from fdgpriv.verdicts.measured_scores import measured_scores
+from fdgpriv.verdicts.trial_scores import TrialScores
 
 
 def measured_lead(test: Test, error: float) -> Measured:
@@ -40,16 +41,21 @@ class LeadSize:
         test, scores = evidence.test, attack.by_size[attack.size]
         control = measured_scores(attack, test.strongest_control, scores).value or 0.0
         perfect = attack.perfect_score(scores)
+        minimum = _minimum_grade(attack, scores)
 
         def graded(lead: float) -> Grade:
             return highest((minimum, grade(lead, evidence.relevant, share_of_achievable(lead, control, perfect))))
 
-        exposed = scores.aggregates.get("attack", {}).get(EXPOSED)
-        minimum: Grade = GRADES[0]
-        if exposed is not None and exposed.ci95 is not None and exposed.ci95[0] > EXPOSED_SHARE:
-            minimum = "moderate"
-        if attack.exact and any(scores.recovered):
-            minimum = "severe"
         low, high = test.interval(error) or (test.difference, test.difference)
         share = share_of_achievable(test.difference, control, perfect)
         return cls(share, graded(test.difference), (graded(low), graded(high)))
+
+
+def _minimum_grade(attack: AttackScores, scores: TrialScores) -> Grade:
+    """The grade that the attack has whatever its lead: for members that it exposes, or artifacts that it recovers."""
+    if attack.exact and any(scores.recovered):
+        return "severe"
+    exposed = scores.aggregates.get("attack", {}).get(EXPOSED)
+    if exposed is not None and exposed.ci95 is not None and exposed.ci95[0] > EXPOSED_SHARE:
+        return "moderate"
+    return GRADES[0]

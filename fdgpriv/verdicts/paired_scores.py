@@ -13,7 +13,7 @@ from fdgpriv.verdicts.trial_scores import TrialScores
 
 @dataclass(frozen=True, eq=False)
 class PairedScores:
-    """Differences of the headline scores, mine minus theirs, of the units that two runs have in common.
+    """Differences of the headline scores, first minus second attack, of the units that both have.
 
     Attributes:
         differences: (n,)
@@ -26,19 +26,20 @@ class PairedScores:
     reason: str | None = None
 
     @classmethod
-    def of(cls, mine: AttackScores, theirs: AttackScores) -> "PairedScores":
+    def of(cls, first: AttackScores, second: AttackScores) -> "PairedScores":
         """The score differences by unit, where the two are about the same artifacts and have units in common."""
-        reason = mine.not_applicable or theirs.not_applicable
-        if reason is None and mine.size != theirs.size:
+        reason = first.not_applicable or second.not_applicable
+        if reason is None and first.size != second.size:
             reason = "one is about whole clients, the other about single images"
-        my_scores, their_scores = (_by_unit(attack) for attack in (mine, theirs))
-        units = [unit for unit in my_scores if unit in their_scores]
+        first_scores, second_scores = _by_unit(first), _by_unit(second)
+        units = [unit for unit in first_scores if unit in second_scores]
         if reason is None and not units:
             reason = "the two have no unit in common"
         if reason is not None:
             return cls(reason=reason)
         return cls(
-            [my_scores[unit][1] - their_scores[unit][1] for unit in units], [my_scores[unit][0] for unit in units]
+            [first_scores[unit][1] - second_scores[unit][1] for unit in units],
+            [first_scores[unit][0] for unit in units],
         )
 
     def by_client(self) -> Array:
@@ -46,13 +47,13 @@ class PairedScores:
         return unit_means(np.asarray(self.differences), np.asarray(self.clients))
 
 
-def difference(mine: AttackScores, theirs: AttackScores) -> Measured:
-    """Of the headline metric, mine minus theirs: the mean over the units that both have, with its interval over clients."""
-    paired = PairedScores.of(mine, theirs)
+def difference(first: AttackScores, second: AttackScores) -> Measured:
+    """The mean difference of the headline metric, first minus second, over the units of both; its interval is over clients."""
+    paired = PairedScores.of(first, second)
     if paired.reason is not None:
-        return Measured(value=None, reason=paired.reason, direction=mine.direction)
+        return Measured(value=None, reason=paired.reason, direction=first.direction)
     mean = mean_interval(paired.differences, np.asarray(paired.clients))
-    return Measured(value=mean.value, ci95=mean.ends, n=mean.n, direction=mine.direction, reason=mean.reason)
+    return Measured(value=mean.value, ci95=mean.ends, n=mean.n, direction=first.direction, reason=mean.reason)
 
 
 def _by_unit(attack: AttackScores) -> dict[str, tuple[str, float]]:

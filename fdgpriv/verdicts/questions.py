@@ -52,9 +52,9 @@ class Questions:
 
     @classmethod
     def of(cls, scores: Mapping[str, AttackScores], tests: Mapping[str, AttackTests]) -> "Questions":
-        """Groups the attacks of a report, by key ``CELL/...``, into questions and answers them as one family.
+        """Groups the attacks of a report, by key ``CELL/...``, into questions, and corrects all answers together.
 
-        Adversaries whose attacks on one artifact make bit-equal predictions measure once: they share one question.
+        Adversaries whose attacks on one artifact make bit-equal predictions share one question.
         """
         members: dict[QuestionKey, list[str]] = {}
         for key, attack in scores.items():
@@ -67,8 +67,8 @@ class Questions:
             for question, equal_questions in _by_equal_predictions(members, scores).items()
         }
         evidence = {
-            question: _evidence(question[-1], tuple(dict.fromkeys(of_question.tested.values())), scores, tests)
-            for question, of_question in asked.items()
+            question: _evidence(question[-1], tuple(dict.fromkeys(attacks.tested.values())), scores, tests)
+            for question, attacks in asked.items()
         }
         return cls(asked, answers(evidence), scores, tests)
 
@@ -86,6 +86,7 @@ class Questions:
         return tuple(self._question(question, indices) for question in self.asked if question[0] == cell)
 
     def _question(self, question: QuestionKey, indices: Mapping[str, int]) -> Question:
+        """One question of results.json; `indices` are those of the attacks there, by key."""
         _, artifact, level, adversary, secret, scope = question
         answer, asked = self.answers[question], self.asked[question]
         decisive = answer.decisive_attack

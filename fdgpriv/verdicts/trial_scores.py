@@ -137,22 +137,23 @@ class TrialScores:
         """
         repeats: dict[int, TrialScores] = {}
         for block in scores:
-            of_repeat = repeats.setdefault(block["repeat"], cls())
+            repeat_scores = repeats.setdefault(block["repeat"], cls())
             values, role, metric = block["value"], block["role"], block["metric"]
             if role == _CROSSED:
-                of_repeat.crossed[block["crossed_with"]] = values
+                repeat_scores.crossed[block["crossed_with"]] = values
             elif metric == headline:
-                of_repeat.headline[role] = values
+                repeat_scores.headline[role] = values
             else:
-                of_repeat.details.setdefault(metric, {})[role] = values
+                repeat_scores.details.setdefault(metric, {})[role] = values
             if role == "attack" and metric == headline:
-                of_repeat.units, of_repeat.clients = block["unit"], block["client"]
+                repeat_scores.units, repeat_scores.clients = block["unit"], block["client"]
         mean = averaged_scores(list(repeats.values())) if repeats else cls()
         for row in aggregates:
             mean._add_aggregate(row)
         return mean
 
     def _add_aggregate(self, row: Mapping[str, Any]) -> None:
+        """Reads back one of the rows that `aggregate_rows` gives."""
         role, metric, value = row["role"], row["metric"], row["value"]
         if metric == _LEAD_VARIANCE:
             self.shared_variance[role] = value
@@ -171,7 +172,7 @@ class TrialScores:
 def averaged_scores(repeats: Sequence[TrialScores]) -> TrialScores:
     """The mean scores of several repeats of one attack on the same trials; aggregates are the first repeat's.
 
-    Variances are averaged too: the mean of several repeats has at most that.
+    The variance of the mean of several repeats is at most the mean of their variances, which is what is given.
     """
     first = repeats[0]
     if len(repeats) == 1:
