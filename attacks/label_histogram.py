@@ -1,7 +1,7 @@
 """Label histogram: infers the class distribution of the images from an artifact (hypothesis H-S2)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -21,8 +21,28 @@ from fdgpriv.tasks.label_shares import LabelShares, as_shares
 from fdgpriv.utils.fields import PositiveFloat, PositiveInt, TwoOrMore
 
 from ._last_layer import centred_shares, reads_last_layer
-from ._simulation import ALPHAS, Vectors, nearest_size, received_models, simulate, simulated
+from ._simulation import ALPHAS, ReceivedModels, Vectors, nearest_size, received_models, simulate, simulated
 from ._style_labels import ReadStyles, reads_style, style_shares
+
+
+@dataclass(frozen=True, eq=False)
+class _Labelled(Vectors):
+    """Simulated artifacts with the label shares of their images.
+
+    Attributes:
+        shares: (P, K) of each label among the images of each artifact.
+        first_images: (P,) the index of its first image, which is the image of a single one.
+        looks: (P,) the domain of its images.
+    """
+
+    shares: Tensor
+    first_images: Tensor
+    looks: Tensor
+
+    def followed_by(self, others: "_Labelled") -> "_Labelled":
+        """These artifacts and then the others."""
+        columns = {field.name: (getattr(self, field.name), getattr(others, field.name)) for field in fields(self)}
+        return _Labelled(**{name: torch.cat(rows) for name, rows in columns.items()})
 
 
 @dataclass(frozen=True)
@@ -107,32 +127,45 @@ class LabelHistogram(Attack):
     def _regressed(self, adversary: Adversary, observations: Sequence[Observation]) -> Tensor:
         """Distributions (M, K) by regression on simulated artifacts of the nearest sizes."""
         adversary = adversary.with_looks(self.looks, self.in_each)
+        wanted = {nearest_size(adversary, observation) for observation in observations}
+        sizes = [size for size in adversary.sizes if size in wanted]
+        simulated_artifacts = self._simulated_clients(adversary, sizes, received_models(observations))
+        if 1 in sizes and not adversary.expensive and not adversary.needs_all_clients:
+            simulated_artifacts = simulated_artifacts.followed_by(_single_images(adversary))
+        n_images = torch.tensor([observation.n_images for observation in observations])
+        groups = simulated_artifacts.looks if adversary.expects_other_looks else simulated_artifacts.first_images
+        return _regressed_shares(simulated_artifacts, groups, adversary.vectors(observations), n_images)
+
+    def _simulated_clients(self, adversary: Adversary, sizes: Sequence[int], received: ReceivedModels) -> _Labelled:
+        """The artifacts of as many simulated clients of each size as the attack is configured for."""
         cheap = self.simulations // (3 if adversary.expects_other_looks else 1)
         count = self.expensive_simulations if adversary.expensive else cheap
-        received = received_models(observations)
-        wanted = {nearest_size(adversary, observation) for observation in observations}
-        sizes_used = [size for size in adversary.sizes if size in wanted]
         clients = [
-            (client, size) for size in sizes_used for client in simulated(adversary, size, count, received, self.alphas)
+            (client, size) for size in sizes for client in simulated(adversary, size, count, received, self.alphas)
         ]
-        inputs, shares = (torch.stack(rows) for rows in zip(*((c.vector, c.shares) for c, _ in clients), strict=True))
-        sizes = torch.tensor([size for _, size in clients])
-        image_of = torch.stack([c.members[0] for c, _ in clients])  # used of single images only
-        look_of = torch.tensor([c.domain for c, _ in clients])
-        if not adversary.expensive and not adversary.needs_all_clients and 1 in sizes_used:
-            single_images = simulate(adversary, 1)
-            is_single = single_images.sizes == 1
-            labels = torch.nn.functional.one_hot(single_images.labels, adversary.classes).float()
-            inputs, shares = torch.cat([inputs, single_images.inputs[is_single]]), torch.cat([shares, labels])
-            sizes = torch.cat([sizes, single_images.sizes[is_single]])
-            image_of = torch.cat([image_of, torch.stack([members[0] for members in single_images.members])[is_single]])
-            look_of = torch.cat([look_of, single_images.of_artifacts[is_single]])
-        groups = look_of if adversary.expects_other_looks else image_of
-        n_images = torch.tensor([observation.n_images for observation in observations])
-        return _regressed_shares(Vectors(inputs, sizes), shares, groups, adversary.vectors(observations), n_images)
+        return _Labelled(
+            inputs=torch.stack([client.vector for client, _ in clients]),
+            sizes=torch.tensor([size for _, size in clients]),
+            shares=torch.stack([client.shares for client, _ in clients]),
+            first_images=torch.stack([client.members[0] for client, _ in clients]),
+            looks=torch.tensor([client.domain for client, _ in clients]),
+        )
 
 
-def _regressed_shares(simulated: Vectors, shares: Tensor, groups: Tensor, vectors: Tensor, n_images: Tensor) -> Tensor:
+def _single_images(adversary: Adversary) -> _Labelled:
+    """The artifact of each single auxiliary image."""
+    artifacts = simulate(adversary, 1)
+    is_single = artifacts.sizes == 1
+    return _Labelled(
+        inputs=artifacts.inputs[is_single],
+        sizes=artifacts.sizes[is_single],
+        shares=torch.nn.functional.one_hot(artifacts.labels, adversary.classes).float(),
+        first_images=torch.stack([members[0] for members in artifacts.members])[is_single],
+        looks=artifacts.of_artifacts[is_single],
+    )
+
+
+def _regressed_shares(simulated: _Labelled, groups: Tensor, vectors: Tensor, n_images: Tensor) -> Tensor:
     """Distributions (M, K) of observed artifacts by linear or kernel ridge regression, whichever errs less.
 
     Of single images, which are simulated several times each, what errs less is found with all of a group left out, by the
@@ -141,17 +174,16 @@ def _regressed_shares(simulated: Vectors, shares: Tensor, groups: Tensor, vector
 
     Args:
         simulated: Training artifacts.
-        shares: (P, K) of each label among their images.
         groups: (P,) those that a single image is read without: of its look, where the observed ones will have yet another
             (other looks of the same images remain), or of the image itself.
         vectors: (M, D) vectors of the observed artifacts.
         n_images: (M,) how many images each contains; the regression of the nearest simulated size is used.
     """
     nearest = simulated.nearest_sizes(n_images)
-    predictions = torch.empty(len(vectors), shares.shape[1])
+    predictions = torch.empty(len(vectors), simulated.shares.shape[1])
     for size in nearest.unique().tolist():
         learn, observed = simulated.sizes == size, nearest == size
-        inputs, label_shares = simulated.inputs[learn], shares[learn]
+        inputs, label_shares = simulated.inputs[learn], simulated.shares[learn]
         center, spread = inputs.mean(0), inputs.std(0) + 1e-8
         left_out, loss = (groups[learn], _share_wrong) if size == 1 else (None, None)
         both = [
