@@ -33,7 +33,7 @@ class FedDGGA(FederatedAveraging):
     Attributes:
         metric: Of the evaluations: the ``loss``, as in the paper, or the ``accuracy``, the released code's default.
         step: Of the weights in the first round; it decreases linearly to 0 over the rounds.
-        code_compat: Gaps move weights as they are, as in the released code, and not by their distance from the mean gap.
+        centred: Weights move by a gap less the mean gap of the round, instead of by the gap, as in the released code.
     """
 
     paper_setup: ClassVar[Setup] = Setup(clients_per_domain=1, partition="single", backbone="resnet18", image_size=224)
@@ -46,7 +46,7 @@ class FedDGGA(FederatedAveraging):
     weights: Literal["uniform"] = "uniform"
     metric: Literal["loss", "accuracy"] = "loss"
     step: OpenFraction = 0.2
-    code_compat: bool = False
+    centred: bool = False
 
     @property
     def coupling(self) -> None:
@@ -99,7 +99,7 @@ class GeneralizationAdjustment(Aggregation):
             for (client, is_trained), value in evaluations.items()
             if not is_trained and client in self.last
         }
-        mean = 0.0 if self.method.code_compat else sum(gaps.values()) / max(1, len(gaps))
+        mean = sum(gaps.values()) / max(1, len(gaps)) if self.method.centred else 0.0
         changes = {client: gap - mean for client, gap in gaps.items()}
         self.client_weights = adjusted(self.client_weights, changes, self.method.step_at(round - 1))
         self.last |= {client: value for (client, is_trained), value in evaluations.items() if is_trained}

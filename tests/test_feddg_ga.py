@@ -55,9 +55,9 @@ def test_weights_follow_the_gaps(
 
 
 @pytest.mark.parametrize("metric", ["loss", "accuracy"])
-@pytest.mark.parametrize("code_compat", [False, True])
-def test_the_server_is_the_plain_loop(metric: str, code_compat: bool) -> None:
-    method, rng = small("feddg_ga", rounds=3, metric=metric, step=0.6, code_compat=code_compat), seeded(3)
+@pytest.mark.parametrize("centred", [False, True])
+def test_the_server_is_the_plain_loop(metric: str, centred: bool) -> None:
+    method, rng = small("feddg_ga", rounds=3, metric=metric, step=0.6, centred=centred), seeded(3)
     server = method.server(federation(3, build=BUILD), seeded(0))
     ask, weights, last = next(server), [1 / 3] * 3, [0.0] * 3
     for round in range(2):
@@ -79,7 +79,7 @@ def test_the_server_is_the_plain_loop(metric: str, code_compat: bool) -> None:
         ask = server.send(answers)
         if round:
             gaps = [(1 if metric == "loss" else -1) * (float(values[i, 0]) - last[i]) for i in range(3)]
-            if not code_compat:
+            if centred:
                 gaps = [gap - sum(gaps) / 3 for gap in gaps]
             raw = [a + 0.6 / 3 * gap / max(map(abs, gaps)) for a, gap in zip(weights, gaps, strict=True)]
             clipped = [min(1.0, max(0.0, a)) for a in raw]
@@ -93,7 +93,7 @@ def test_the_server_is_the_plain_loop(metric: str, code_compat: bool) -> None:
 def test_the_mean_gap_is_of_clients_that_take_part() -> None:
     """Of three clients the first two: gaps .5 and .1 move their weights by a third of the step up and down."""
     world = federation(3, build=BUILD)
-    merge = small("feddg_ga", step=0.6, rounds=10).aggregation(world)
+    merge = small("feddg_ga", step=0.6, rounds=10, centred=True).aggregation(world)
     merge.last = dict.fromkeys(world.clients, 1.0)
     model = small("feddg_ga").model(world, seeded(0))
     answers = {
