@@ -24,10 +24,11 @@ from fdgpriv.federation.held_out import held_out_for
 from fdgpriv.simulation.simulator import Simulator
 from fdgpriv.simulation.validation import ValidationSimulator
 from fdgpriv.tasks.domain_label import DomainLabel
-from fdgpriv.utils.fields import TwoOrMore
+from fdgpriv.utils.fields import PositiveInt, TwoOrMore
 from fdgpriv.utils.seeds import generator
 
 from ._simulation import Vectors, probe, received_models, simulated_by_domain
+from ._weight_changes import domains_by_weights, tells_by_weights
 
 _SIMULATED_CLIENTS = 1000  # of each size and domain, whose accuracies are simulated from those on single images
 
@@ -38,10 +39,13 @@ class DomainInference(Attack):
 
     Accuracies and losses are means over held-out images: where no defense changes them, each public image is evaluated
     once, and thousands of clients hold out some of these images each.
+    Trained models without BatchNorm statistics, and those that were trained from different models, are compared by the
+    directions in which their weights changed, over several rounds.
 
     Attributes:
         simulations: Simulated artifacts of each size.
-        expensive_simulations: The same where simulating one takes a training.
+        expensive_simulations: The same where simulating one takes a training; where weights are compared, in each round.
+        rounds: At most so many rounds are read where weights are compared, evenly spread.
     """
 
     reads = (
@@ -64,15 +68,18 @@ class DomainInference(Attack):
     learned = True
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "quick": {"expensive_simulations": 6},
-        "thorough": {"simulations": 300, "expensive_simulations": 90},
+        "quick": {"expensive_simulations": 6, "rounds": 3},
+        "thorough": {"simulations": 300, "expensive_simulations": 90, "rounds": 8},
     }
 
     simulations: TwoOrMore = 90
     expensive_simulations: TwoOrMore = 36
+    rounds: PositiveInt = 5
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Tensor:
         per_size = self.expensive_simulations if adversary.expensive else self.simulations
+        if tells_by_weights(adversary, observations):
+            return domains_by_weights(adversary, observations, per_size, self.rounds)
         simulator = adversary.simulator(Simulator)  # type: ignore[type-abstract]
         if isinstance(simulator, ValidationSimulator) and adversary.plant is None and not simulator.defended:
             artifacts, domains = metrics_by_domain(adversary, simulator)
