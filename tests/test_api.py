@@ -96,14 +96,20 @@ def test_what_cannot_be_asked_is_one_line(asked: dict[str, object], told: str) -
         fdgpriv.run_audit(**asked)  # type: ignore[arg-type]
 
 
-def test_the_defaults_are_the_command_line_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
+    """The options of each audit that `run_audit` asks for; none is run."""
+    options_of_audits = []
 
     def record(options: Options, out: Path, **settings: bool) -> Audited:
-        asked.append(options)
+        options_of_audits.append(options)
         return Audited(AuditResults.of(made_up_results(), out), out, [])
 
     monkeypatch.setattr("fdgpriv.api.audit", record)
+    return options_of_audits
+
+
+def test_the_defaults_are_the_command_line_s(asked: list[Options]) -> None:
     fdgpriv.run_audit(out="runs/none")
     fdgpriv.run_audit(methods=["fedavg"], out="runs/none")
     assert asked == [Options(), Options(methods=("fedavg",))]
@@ -112,17 +118,17 @@ def test_the_defaults_are_the_command_line_s(monkeypatch: pytest.MonkeyPatch) ->
     assert inspect.Parameter.VAR_KEYWORD not in {parameter.kind for parameter in parameters.values()}
 
 
+def test_options_in_other_forms(asked: list[Options]) -> None:
+    fdgpriv.run_audit(data_root="some/where", threats="server", weights=None, out="runs/none")
+    assert asked == [Options(data_root=Path("some/where"), threats=("server",))]
+
+
 def test_text_stands_for_paths(digits: Dataset, tmp_path: Path) -> None:
     with audits_of(shortened(digits, 32)):
         results = fdgpriv.run_audit(
             "fedavg", attacks="none", targets="scan", out=str(tmp_path / "run"), **{**SHORT, "settings": {"rounds": 1}}
         )
     assert [run.target for run in results.runs] == ["scan"]
-    assert fdgpriv.api._read({"data_root": "some/where", "threats": "server", "weights": None}) == {
-        "data_root": Path("some/where"),
-        "threats": ("server",),
-        "weights": None,
-    }
 
 
 def test_the_example_runs(digits: Dataset, capsys: pytest.CaptureFixture[str]) -> None:
