@@ -35,9 +35,9 @@ def _row(row: LeaderboardRow, secrets: Sequence[str]) -> tuple[str, ...]:
 
 
 def _answer(answer: WorstAnswer | None, absent: str) -> str:
-    """``severe 3.3x (2 of 3)``: the grade, the lead in multiples of the least that matters, and how many runs agree.
+    """Grade, lead in multiples of the relevant effect, and number of runs that agree, as ``severe 3.3x (2 of 3)``.
 
-    `absent` for no answer.
+    Without an answer, `absent`.
     """
     if answer is None:
         return absent

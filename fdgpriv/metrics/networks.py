@@ -86,7 +86,11 @@ class MetricNetworks:
         return self.inception is not None or bool(self.lpips)
 
     def check(self, side: int) -> None:
-        """Loads the user's files; a ValueError tells of other tensors in them or of too small images, of `side` px."""
+        """Loads the user's files.
+
+        Raises:
+            ValueError: A file has other tensors than its network, or images of `side` pixels are too small for it.
+        """
         for network, file in self.lpips:
             if side < LEAST_SIDE[network]:
                 raise ValueError(

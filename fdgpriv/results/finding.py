@@ -103,7 +103,11 @@ class Results(Entry):
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Reads a file written by `save`; raises a one-line ValueError if it violates the schema."""
+        """Reads a file written by `save`.
+
+        Raises:
+            ValueError: The file violates the schema, in one line.
+        """
         data = read_bytes(path, LARGEST_FILE)
         try:
             return cls.model_validate_json(data, strict=True)

@@ -77,7 +77,7 @@ def read(path: Path) -> list[dict[str, AttackScores]]:
     """The scores in this file by report.
 
     Raises:
-        ValueError: There is no such file, or it is another one.
+        ValueError: There is no such file, or it was not written by `--export`.
     """
     if not path.is_file():
         raise ValueError(
