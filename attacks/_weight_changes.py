@@ -43,12 +43,15 @@ def domains_by_weights(
         adversary: The adversary with its view of earlier rounds.
         observations: Trained models or updates, for which `tells_by_weights`.
         simulations: Simulated clients of each round and size.
-        rounds: At most so many rounds are read, evenly spread.
+        rounds: At most so many rounds are read, evenly spread and the last among them; the same ones of all observations.
     """
+    views = [[seen for seen in adversary.view(observation) if seen.whole] for observation in observations]
+    chosen = {seen.number for seen in spaced(max(views, key=len), rounds)}
     by_round: dict[int, list[tuple[int, SeenRound]]] = defaultdict(list)
-    for i, observation in enumerate(observations):
-        for seen in spaced([seen for seen in adversary.view(observation) if seen.whole], rounds):
-            by_round[seen.number].append((i, seen))
+    for i, view in enumerate(views):
+        for seen in view:
+            if seen.number in chosen:
+                by_round[seen.number].append((i, seen))
     log_probabilities = torch.zeros(len(observations), len(adversary.sources))
     for seen_by_observation in by_round.values():
         positions, seen_rounds = zip(*seen_by_observation, strict=True)
