@@ -25,7 +25,7 @@ from fdgpriv.utils.seeds import generator
 from fdgpriv.view import SeenRound
 
 from ._inversion import bias_change
-from ._simulation import ALPHAS, skewed
+from ._simulation import simulated_in_round
 
 MIN_OTHER_CLIENTS = 5  # fewer other clients have too noisy a mean
 _EARLY_ROUNDS = 6  # rounds in which a model fits clients' images hardly better than public images
@@ -186,10 +186,8 @@ def _simulate_growth(
 ) -> tuple[Tensor, Tensor]:
     """Growth (K,) and label shares (K,) of a client of `size` images, simulated in this round from this model."""
     rng, domain = generator(adversary.seed, 61, seen.number, turn), adversary.domains[turn % len(adversary.domains)]
-    index = skewed(domain, adversary.classes, size, ALPHAS[turn % len(ALPHAS)], rng)
-    artifact = adversary.simulate(domain.images, domain.labels, index, rng, model, simulator=seen.simulator)
-    shares = domain.labels[index].bincount(minlength=adversary.classes) / len(index)
-    return _growth(seen.simulator, artifact, model), shares
+    artifact, labels = simulated_in_round(adversary, seen, domain, turn, size, model, rng)
+    return _growth(seen.simulator, artifact, model), labels.bincount(minlength=adversary.classes) / len(labels)
 
 
 def reads_last_layer(adversary: Adversary, observation: Observation) -> bool:

@@ -15,6 +15,7 @@ from fdgpriv.artifacts.parameters import STATISTICS, ModelState
 from fdgpriv.results.utility import logits
 from fdgpriv.simulation.mixture import Sent
 from fdgpriv.simulation.output_cache import OutputCache
+from fdgpriv.view import SeenRound
 
 from ._batchnorm import BATCH_SIZE, normalise_as_one_batch, shares_statistics
 
@@ -147,10 +148,10 @@ class ModelOutputs:
         return torch.stack(output).nan_to_num(0.0, 1e6, -1e6)
 
 
-def received_model_of(observation: Observation) -> ModelState:
+def received_model_of(observed: Observation | SeenRound) -> ModelState:
     """The model that the artifact's sender received."""
-    assert observation.received_model is not None
-    return observation.received_model
+    assert observed.received_model is not None
+    return observed.received_model
 
 
 def all_membership_candidates(observations: Sequence[Observation]) -> Tensor:

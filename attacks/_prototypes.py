@@ -13,10 +13,11 @@ from torch import Tensor
 
 from fdgpriv.adversary import Adversary
 from fdgpriv.artifacts.artifact import Artifact
-from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.prototypes import ClassPrototypes
 from fdgpriv.simulation.prototypes import PrototypeSimulator
 from fdgpriv.view import SeenRound
+
+from ._membership import received_model_of
 
 LEAST_PEERS = 3  # without which their mean says little
 _SHRINKAGE = 0.1  # of the covariance towards its mean variance
@@ -83,7 +84,7 @@ def candidate_features(adversary: Adversary, seen: SeenRound) -> Tensor:
     """(P, D): features of all candidates under the model that the observed client received in this round."""
     features: Tensor = adversary.cache.get(
         (candidate_features, seen.number, id(seen.received_model)),
-        lambda: _simulator(seen).features(adversary.candidates, _received(seen)),
+        lambda: _simulator(seen).features(adversary.candidates, received_model_of(seen)),
     )
     return features
 
@@ -100,7 +101,7 @@ def public_features(adversary: Adversary, seen: SeenRound, domain: str | None) -
 
     def computed() -> tuple[Tensor, Tensor]:
         images, labels = public_images(adversary, domain)
-        return _simulator(seen).features(images, _received(seen)), labels
+        return _simulator(seen).features(images, received_model_of(seen)), labels
 
     key = (public_features, seen.number, id(seen.received_model), domain)
     public: tuple[Tensor, Tensor] = adversary.cache.get(key, computed)
@@ -119,8 +120,3 @@ def class_means(adversary: Adversary, seen: SeenRound, domain: str | None) -> Te
 def _simulator(seen: SeenRound) -> PrototypeSimulator:
     assert isinstance(seen.simulator, PrototypeSimulator)
     return seen.simulator
-
-
-def _received(seen: SeenRound) -> ModelState:
-    assert seen.received_model is not None
-    return seen.received_model

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fdgpriv.adversary import Adversary, Observation
+from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.data.dataset import Domain
 from fdgpriv.simulation.amplitude import AmplitudeSimulator
@@ -22,6 +23,7 @@ from fdgpriv.simulation.simulator import Simulator
 from fdgpriv.statistics.discriminant import discriminant
 from fdgpriv.threat import Capability
 from fdgpriv.utils.seeds import generator
+from fdgpriv.view import SeenRound
 
 from ._batchnorm import BATCH_SIZE, bn_layers, layer_inputs
 
@@ -280,6 +282,18 @@ def skewed(domain: Domain, classes: int, size: int, alpha: float, rng: torch.Gen
     draws = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
     skew = torch.from_numpy(draws.dirichlet([alpha] * classes)).float() + 1e-9
     return torch.multinomial(skew[domain.labels], size, replacement=size > len(domain), generator=rng)
+
+
+def simulated_in_round(
+    adversary: Adversary, seen: SeenRound, domain: Domain, turn: int, size: int, model: ModelState, rng: torch.Generator
+) -> tuple[Artifact, Tensor]:
+    """Artifact of a client of a domain, simulated in an earlier round from this model, and its labels (size,).
+
+    Its label skew is that of `ALPHAS` whose turn it is.
+    """
+    index = skewed(domain, adversary.classes, size, ALPHAS[turn % len(ALPHAS)], rng)
+    artifact = adversary.simulate(domain.images, domain.labels, index, rng, model, simulator=seen.simulator)
+    return artifact, domain.labels[index]
 
 
 def nearest_size(adversary: Adversary, observation: Observation) -> int:

@@ -20,7 +20,8 @@ from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.utils.seeds import generator
 from fdgpriv.view import SeenRound, spaced
 
-from ._simulation import ALPHAS, Vectors, probe, skewed
+from ._membership import received_model_of
+from ._simulation import Vectors, probe, simulated_in_round
 
 _DIMENSIONS = 2048  # of a sketched tensor
 
@@ -55,9 +56,11 @@ def domains_by_weights(
     log_probabilities = torch.zeros(len(observations), len(adversary.sources))
     for seen_by_observation in by_round.values():
         positions, seen_rounds = zip(*seen_by_observation, strict=True)
-        received = list({id(seen.received_model): _received(seen) for seen in seen_rounds}.values())
+        received = list({id(seen.received_model): received_model_of(seen) for seen in seen_rounds}.values())
         artifacts, domains = _simulated_changes(adversary, seen_rounds[0], received, simulations)
-        changes = torch.stack([directions(_trainer(seen), seen.artifact, _received(seen)) for seen in seen_rounds])
+        changes = torch.stack(
+            [directions(_trainer(seen), seen.artifact, received_model_of(seen)) for seen in seen_rounds]
+        )
         n_images = torch.tensor([observations[i].n_images for i in positions])
         log_probabilities[list(positions)] += probe(artifacts, domains, changes, n_images, len(adversary.sources))
     return log_probabilities
@@ -87,8 +90,7 @@ def _simulated_change(
         generator(adversary.seed, 67, seen.number, size, turn),
         adversary.practice[turn % len(adversary.practice)],
     )
-    index = skewed(domain, adversary.classes, size, ALPHAS[turn % len(ALPHAS)], rng)
-    artifact = adversary.simulate(domain.images, domain.labels, index, rng, received_model, simulator=seen.simulator)
+    artifact, _ = simulated_in_round(adversary, seen, domain, turn, size, received_model, rng)
     return directions(_trainer(seen), artifact, received_model)
 
 
@@ -116,8 +118,3 @@ def _sketch(vector: Tensor) -> Tensor:
 def _trainer(seen: SeenRound) -> TrainingSimulator:
     assert isinstance(seen.simulator, TrainingSimulator)
     return seen.simulator
-
-
-def _received(seen: SeenRound) -> ModelState:
-    assert seen.received_model is not None
-    return seen.received_model

@@ -113,8 +113,8 @@ def adjusted(weights: Mapping[str, float], changes: Mapping[str, float], step: f
 
     Args:
         weights: Of all N clients; their sum is 1.
-        changes: By client, how much worse the global model is than its own on its held-out images, less the mean over
-            clients; others keep their weight.
+        changes: By client, how much worse the global model is than its own on its held-out images; if centred, less the
+            mean over clients. Others keep their weight.
         step: In (0, 1).
     """
     largest = max((abs(change) for change in changes.values()), default=0.0)
