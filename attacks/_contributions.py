@@ -14,7 +14,7 @@ Reference: Zhu et al., "FedMIA", arXiv 2402.06289.
 
 from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from threading import Lock
 
 import torch
@@ -27,7 +27,6 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.models.cpu_io import device_of
 from fdgpriv.simulation.mixture import Mixture, Sent, identity, read
 from fdgpriv.simulation.training import TrainingSimulator
-from fdgpriv.utils.cache import Cache
 from fdgpriv.view import SeenRound, spaced
 
 from ._batchnorm import (
@@ -61,7 +60,6 @@ class RoundImages:
         labels: (P,), as far as the adversary knows.
         batched: Whether clients normalise by the statistics of their batches, which the images stand in for; else by the
             received model's.
-        logits: By artifact, logits (P, K) of the client's model.
     """
 
     simulator: TrainingSimulator
@@ -73,7 +71,6 @@ class RoundImages:
     _started_from: dict[Hashable, ModelState] = field(default_factory=dict, init=False)
     _alignment_of: dict[Hashable, tuple[Tensor, Tensor]] = field(default_factory=dict, init=False)
     _statistics_of: dict[Hashable, tuple[Tensor, dict[str, Tensor]]] = field(default_factory=dict, init=False)
-    logits: Cache[Tensor] = field(default_factory=Cache, init=False)
     _lock: Lock = field(default_factory=Lock, init=False)
 
     def positions(self, candidates: Tensor) -> Tensor:
@@ -304,8 +301,17 @@ class Contributions:
         return logits[torch.searchsorted(union, index)]
 
     def _pool_logits(self, images: RoundImages, sent: Sent) -> Tensor:
-        """Logits (P, K) on all candidate images of a model that serves as reference; cached."""
-        return images.logits.get(identity(sent), partial(self._logits, images, sent, images.images))
+        """Logits (P, K) on all candidate images of a model that serves as reference; cached.
+
+        They depend on the model that the round's images are compared under only where it provides BatchNorm statistics.
+        """
+        source = self.outputs.statistics_source(images.received_model)
+        key = (Contributions, identity(sent), id(source), images.pool.numpy().tobytes())
+        # the artifact and `source` are stored so that their ids stay unique
+        cached: tuple[object, Tensor] = self.adversary.cache.get(
+            key, lambda: ((sent, source), self._logits(images, sent, images.images))
+        )
+        return cached[1]
 
     def _logits(self, round_images: RoundImages, sent: Sent, images: Tensor) -> Tensor:
         """Logits (M, K) of the model that was sent, on images (M, 3, H, W)."""

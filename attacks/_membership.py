@@ -82,6 +82,12 @@ class ModelOutputs:
     def _is_right(self, logits: Tensor) -> bool:
         return float((logits.argmax(1) == self.labels_of_images).float().mean()) >= _MIN_TRUSTED_ACCURACY
 
+    def statistics_source(self, received_model: ModelState | None) -> ModelState | None:
+        """The received model whose BatchNorm statistics all models trained from it are given; None where they keep their
+        own.
+        """
+        return received_model if id(received_model) in self._trusted else None
+
     def received_logits(self, observation: Observation) -> Tensor:
         """Logits (N, K) of the received model on the observation's membership candidates."""
         return self._received[id(observation.received_model)].of(observation.membership_candidates)[0]
@@ -124,9 +130,11 @@ class ModelOutputs:
         artifact.
         """
         index = all_membership_candidates(observations)
-        statistics_of = received_model if id(received_model) in self._trusted else None
         on_candidates = self.output_cache.of(
-            sent, statistics_of, index, lambda positions: self.logits([state], self.pool[positions], received_model)[0]
+            sent,
+            self.statistics_source(received_model),
+            index,
+            lambda positions: self.logits([state], self.pool[positions], received_model)[0],
         )
         on_public = self.logits([state], self.images, received_model) if public else on_candidates[None, :0]
         return Logits(index, on_candidates[None], on_public)
@@ -134,9 +142,8 @@ class ModelOutputs:
     @torch.no_grad()
     def logits(self, states: Sequence[ModelState], images: Tensor, received_model: ModelState | None) -> Tensor:
         """Logits (S, N, K) of models trained from `received_model`, or from the start for None; replaced by finite values."""
-        shared_state = (
-            received_model.state if received_model is not None and id(received_model) in self._trusted else {}
-        )
+        source = self.statistics_source(received_model)
+        shared_state = source.state if source is not None else {}
         statistics = {name: tensor for name, tensor in shared_state.items() if name.endswith(STATISTICS)}
         output = []
         for state in states:

@@ -67,7 +67,6 @@ def uploads(
     for n_images, indices, received_model in by_model_and_size(observations):
         received_model.load_into(model)
         artifacts = [observations[i].artifact for i in indices]
-        changes = [simulator.change(artifact, received_model) for artifact in artifacts]
         trained = [simulator.after(artifact, received_model).state for artifact in artifacts]
         # the number of batches is public; random artifacts have counters of 0
         batches = max(batches_seen(state, received_model.state) for state in trained)
@@ -75,14 +74,30 @@ def uploads(
         estimator = LabelEstimator(adversary, received_model, n_images, per_model)
         shares = [estimator(artifact) for artifact in artifacts]
         labels = torch.stack([labels_of(share, min(max_images, n_images)) for share in shares])
+        changes = [simulator.change(artifact, received_model) for artifact in artifacts]
         if n_images > 1 and batches == 1 and moments.keys() == bn_layers(model).keys():
             prior = images_of_one_step(adversary, model, changes, labels, moments)
         else:
-            settings = received_model, per_model, tuple(list(bn_layers(model))[layers]), n_images == 1
-            create = partial(LatentPrior, adversary, model, *settings)
-            prior = adversary.cache.get((LatentPrior, *settings), create)(changes, labels, moments)
+            latent_prior = _latent_prior(adversary, model, received_model, per_model, layers, n_images == 1)
+            prior = latent_prior(changes, labels, moments)
         batch_statistics = batches > 0 or not shares_statistics(received_model.state)
         yield Uploads(indices, changes, shares, labels, moments, prior, batch_statistics)
+
+
+def _latent_prior(
+    adversary: Adversary,
+    model: nn.Module,
+    received_model: ModelState,
+    simulations: int,
+    layers: slice,
+    of_single_images: bool,
+) -> LatentPrior:
+    """The prior of these settings, learned once for each adversary."""
+    settings = received_model, simulations, tuple(list(bn_layers(model))[layers]), of_single_images
+    prior: LatentPrior = adversary.cache.get(
+        (LatentPrior, *settings), partial(LatentPrior, adversary, model, *settings)
+    )
+    return prior
 
 
 def _by_layer(uploads: Sequence[Mapping[str, Moments]], layers: slice) -> dict[str, Moments]:

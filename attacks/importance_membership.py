@@ -62,39 +62,47 @@ class ImportanceMembership(Attack):
     def infer(
         self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator
     ) -> list[Prediction]:
-        simulator = adversary.simulator(ImportanceSimulator)
         public_images = [
             domain.images[torch.randperm(len(domain), generator=rng)[: self.public]]
             for domain in adversary.domains
             if len(domain)
         ]
-        same_importances: dict[Hashable, list[int]] = {}
-        for i, observation in enumerate(observations):  # group the observations of the same importances
-            same_importances.setdefault(identity(observation.sent), []).append(i)
-        predictions: dict[int, Prediction] = {}
-        for indices in same_importances.values():
-            group = [observations[i] for i in indices]
+        by_importances: dict[Hashable, list[Observation]] = {}
+        for observation in observations:
+            by_importances.setdefault(identity(observation.sent), []).append(observation)
+        predictions: dict[Observation, Prediction] = {}
+        for group in by_importances.values():
             index = all_membership_candidates(group)
-            received_model = group[0].received_model
-            assert received_model is not None
-            importances, ratios = simulator.last(group[0].artifact), {}
-            gradients_of = partial(
-                simulator.last_layer_gradients, artifact=group[0].artifact, received_model=received_model
-            )
-            images, sizes = adversary.candidates[index], {observation.n_images for observation in group}
-            if simulator.fresh_statistics:
-                gradients = {n: _gradients(gradients_of, public_images, images, n) for n in sizes}
-            else:
-                gradients = dict.fromkeys(sizes, _gradients(gradients_of, public_images, images, None))
-            for n, (public, candidates) in gradients.items():
-                is_shortened = adversary.surviving_share(n, simulator.last, received_model) < _UNSHORTENED
-                simulated = SimulatedImportances(simulator, public, n, self.draws, rng, is_shortened)
-                ratios[n] = simulated.log_ratio(importances, candidates)
-            for i, observation in zip(indices, group, strict=True):
-                predictions[i] = ratios[observation.n_images][
-                    torch.searchsorted(index, observation.membership_candidates)
-                ]
-        return [predictions[i] for i in range(len(observations))]
+            log_ratios = self._log_ratios(adversary, group, public_images, adversary.candidates[index], rng)
+            for observation in group:
+                positions = torch.searchsorted(index, observation.membership_candidates)
+                predictions[observation] = log_ratios[observation.n_images][positions]
+        return [predictions[observation] for observation in observations]
+
+    def _log_ratios(
+        self,
+        adversary: Adversary,
+        observations: Sequence[Observation],
+        public_images: list[Tensor],
+        candidates: Tensor,
+        rng: torch.Generator,
+    ) -> dict[int, Tensor]:
+        """By number of images of a client, log-likelihood ratios (N,) of candidates (N, 3, H, W), for the same importances."""
+        simulator = adversary.simulator(ImportanceSimulator)
+        artifact, received_model = observations[0].artifact, observations[0].received_model
+        assert received_model is not None
+        gradients_of = partial(simulator.last_layer_gradients, artifact=artifact, received_model=received_model)
+        sizes = {observation.n_images for observation in observations}
+        if simulator.fresh_statistics:
+            gradients = {n: _gradients(gradients_of, public_images, candidates, n) for n in sizes}
+        else:
+            gradients = dict.fromkeys(sizes, _gradients(gradients_of, public_images, candidates, None))
+        log_ratios = {}
+        for n, (public, of_candidates) in gradients.items():
+            is_shortened = adversary.surviving_share(n, simulator.last, received_model) < _UNSHORTENED
+            simulated = SimulatedImportances(simulator, public, n, self.draws, rng, is_shortened)
+            log_ratios[n] = simulated.log_ratio(simulator.last(artifact), of_candidates)
+        return log_ratios
 
 
 def _gradients(

@@ -2,12 +2,12 @@
 
 import shlex
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import fields as dataclass_fields
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from fdgpriv import data
 from fdgpriv.cli import config_file
@@ -137,48 +137,70 @@ def _option_of(word: str) -> str | None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 success, 1 a failure or a full disk, 2 invalid usage, 3 interrupted, 4 --fail-on is met; bugs raise."""
     with lenient(), warnings_in_one_line():
-        return _main(list(sys.argv[1:] if argv is None else argv))
-
-
-def _main(argv: list[str]) -> int:
-    config: Path | None = None
-    try:
-        check_current_folder()
-        given, words = parser().options(argv), argv
-        if "config" not in given or given.keys() & {"list", "artifact", "recording"}:
-            check_effects(given)
-        if "list" in given:
-            print(listing(given["list"]))
-            return 0
-        if (config := given.get("config")) is not None:
-            words = [*_file_words(config, given), *_without(argv, "--config")]
-            given = parser().options(words)
-            check_effects(given)
-        if "out" in given:
-            check_name(str(given["out"]), "--out")
-            with suppress(OSError):  # a path that is too long is reported when its files are known
-                run_folder.check(given["out"], "resume" in given)
-        if (condition := given.get("fail_on", LEAK)) not in LEAK_CONDITIONS:
-            suggestion = did_you_mean(condition, LEAK_CONDITIONS)
-            raise BadUsage(f"--fail-on: want {WANTED}, got {condition!r}{suggestion}")
-        if "artifact" in given:
-            return _audit_artifact(given, _command(words))
-        if "recording" in given:
-            return _audit_recording(given, _command(words))
-        return _plan(given) if "dry_run" in given else _audit(given, _command(words), config)
-    except (ValueError, OSError) as error:
-        if isinstance(error, OSError) and error.errno in DISK_FULL:
+        try:
+            check_current_folder()
+            return _run(list(sys.argv[1:] if argv is None else argv))
+        except KeyboardInterrupt:
+            _say("interrupted; finished work is kept: continue with --out FOLDER --resume")
+            return INTERRUPTED
+        except (ValueError, OSError) as error:
+            if not _is_disk_full(error):
+                _say(str(error))
+                return USAGE
             where = error.filename or "the folder of the run"
             _say(
                 f"{error.strerror}: {where}; free space and continue with --out FOLDER --resume: finished work is kept"
             )
             return FAILED
-        text = str(error)
-        _say(text if config is None or str(config) in text else f"{text} (with the options of {config})")
-        return USAGE
-    except KeyboardInterrupt:
-        _say("interrupted; finished work is kept: continue with --out FOLDER --resume")
-        return INTERRUPTED
+
+
+def _run(words: list[str]) -> int:
+    """Runs the command of these words; the exit code."""
+    given = parser().options(words)
+    if "config" not in given or given.keys() & {"list", "artifact", "recording"}:
+        check_effects(given)
+    if "list" in given:
+        print(listing(given["list"]))
+        return 0
+    if "config" not in given:
+        return _audit_with(given, words)
+    file: Path = given["config"]
+    with _named_in_errors(file):
+        words = [*_file_words(file, given), *_without(words, "--config")]
+        given = parser().options(words)
+        check_effects(given)
+        return _audit_with(given, words, file)
+
+
+def _audit_with(given: dict[str, Any], words: list[str], config: Path | None = None) -> int:
+    """Audits what these options name: artifacts, a recording, or methods, whose audit may only be planned; the exit code."""
+    if "out" in given:
+        check_name(str(given["out"]), "--out")
+        with suppress(OSError):  # a path that is too long is reported when its files are known
+            run_folder.check(given["out"], "resume" in given)
+    if (condition := given.get("fail_on", LEAK)) not in LEAK_CONDITIONS:
+        suggestion = did_you_mean(condition, LEAK_CONDITIONS)
+        raise BadUsage(f"--fail-on: want {WANTED}, got {condition!r}{suggestion}")
+    if "artifact" in given:
+        return _audit_artifact(given, _command(words))
+    if "recording" in given:
+        return _audit_recording(given, _command(words))
+    return _plan(given) if "dry_run" in given else _audit(given, _command(words), config)
+
+
+def _is_disk_full(error: BaseException) -> TypeGuard[OSError]:
+    return isinstance(error, OSError) and error.errno in DISK_FULL
+
+
+@contextmanager
+def _named_in_errors(config: Path) -> Iterator[None]:
+    """Adds to errors that the options are those of this configuration file, where they do not name it."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        if _is_disk_full(error) or str(config) in str(error):
+            raise
+        raise BadUsage(f"{error} (with the options of {config})") from error
 
 
 def _say(text: str) -> None:

@@ -102,9 +102,7 @@ def shared_variances(answers: Mapping[str, TrialAnswers], units: Sequence[str]) 
 def _influence(rows: TrialAnswers, units: Sequence[str], pool: int) -> tuple[Tensor, Tensor]:
     """The influence (P,) of each image on the mean area over units, and all pairs (n,) of a unit and a candidate of it.
 
-    An image's influence on the area of one prediction, where it is one of n non-members, is the share of members above it
-    minus the area, over n; here over sqrt(n (n - 1)), as in an unbiased variance. A pair is the number of the unit times P
-    plus the image.
+    A pair is the number of the unit times P plus the image.
     """
     numbers = {unit: number for number, unit in enumerate(dict.fromkeys(units))}
     unit_of_answer = torch.tensor([numbers[units[trial]] for trial, _, _ in rows])
@@ -113,20 +111,26 @@ def _influence(rows: TrialAnswers, units: Sequence[str], pool: int) -> tuple[Ten
     for indices, members, others in batches_by_count([p for _, p, _ in rows], [truth for _, _, truth in rows]):
         if not (members.scores.shape[1] and others.scores.shape[1]):
             continue
-        members_above, others_below = (
-            1 - share_below(others.scores, members.scores),
-            share_below(members.scores, others.scores),
-        )
-        for candidates, shares, resampled in (
-            (others, members_above, torch.ones_like(others.held_out)),
-            (members, others_below, members.held_out),
+        members_above = 1 - share_below(others.scores, members.scores)
+        others_below = share_below(members.scores, others.scores)
+        for images, shares, is_resampled in (
+            (others.images, members_above, torch.ones_like(others.held_out)),
+            (members.images, others_below, members.held_out),
         ):
-            n = shares.shape[1]
-            deviation = shares - shares.mean(1, keepdim=True)
-            contribution = weights[indices, None] * deviation / max(1, n * (n - 1)) ** 0.5
-            influence.index_add_(0, candidates.images[resampled], contribution[resampled])
-            pairs.append((unit_of_answer[indices, None] * pool + candidates.images)[resampled].unique())
+            contribution = weights[indices, None] * _influence_on_area(shares)
+            influence.index_add_(0, images[is_resampled], contribution[is_resampled])
+            pairs.append((unit_of_answer[indices, None] * pool + images)[is_resampled].unique())
     return influence, torch.cat(pairs)
+
+
+def _influence_on_area(shares: Tensor) -> Tensor:
+    """(G, n): influence of n images of one class on the area, from the share of the other class that each is told from.
+
+    It is the share minus the area, over n; here over sqrt(n (n - 1)), as in an unbiased variance.
+    """
+    n = shares.shape[1]
+    influence: Tensor = (shares - shares.mean(1, keepdim=True)) / max(1, n * (n - 1)) ** 0.5
+    return influence
 
 
 def _answer_weights(trials: Sequence[int], units: Sequence[str]) -> Tensor:
