@@ -12,7 +12,7 @@ domain and the course of the training, is subtracted.
 Reference: Zhu et al., "FedMIA", arXiv 2402.06289.
 """
 
-from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import Lock
@@ -246,7 +246,12 @@ class Contributions:
     def scores(self, observations: Sequence[Observation]) -> list[Tensor]:
         """A score (N,) of each observation's membership candidates: the sum over rounds and signals."""
         pools = unions([observation.membership_candidates for observation in observations])
-        views = [self._comparable(observation, pools) for observation in observations]
+        seen_rounds = [self._read_rounds(observation) for observation in observations]
+        names = _names_by_round(seen_rounds)
+        views = [
+            self._comparable(observation, seen, names, pools)
+            for observation, seen in zip(observations, seen_rounds, strict=True)
+        ]
         sent_in_round: dict[RoundImages, list[Sent]] = {}
         same_candidates: dict[int, list[int]] = {}
         for i, (observation, view) in enumerate(zip(observations, views, strict=True)):
@@ -318,14 +323,31 @@ class Contributions:
         model = round_images.simulator.after(read(sent), round_images.started_from(sent))
         return self.outputs.logits([model], images, round_images.received_model)[0]
 
-    def _comparable(self, observation: Observation, pools: Sequence[Tensor]) -> dict[RoundImages, "_RoundArtifacts"]:
-        """By round that is read, the observed artifact and those of other clients that received the same model."""
+    def _read_rounds(self, observation: Observation) -> Sequence[SeenRound]:
+        """The rounds of the observation's view that are read, in order."""
+        complete = [seen for seen in self.adversary.view(observation) if seen.whole and seen.received_model is not None]
+        return spaced(complete, self.rounds)
+
+    def _comparable(
+        self,
+        observation: Observation,
+        seen_rounds: Sequence[SeenRound],
+        names: Mapping[int, Sequence[str]],
+        pools: Sequence[Tensor],
+    ) -> dict[RoundImages, "_RoundArtifacts"]:
+        """By round that is read, the observed artifact and those of other clients that received the same model.
+
+        Args:
+            observation: The observation.
+            seen_rounds: Its rounds.
+            names: By round, the names of all clients whose artifacts any observation's view has.
+            pools: See `unions`.
+        """
         by_round = {}
         pool = next(pool for pool in pools if bool(torch.isin(observation.membership_candidates[:1], pool)))
-        complete = [seen for seen in self.adversary.view(observation) if seen.whole and seen.received_model is not None]
-        for seen in spaced(complete, self.rounds):
+        for seen in seen_rounds:
             assert seen.received_model is not None
-            common = self._common_model(seen)
+            common = self._common_model(seen, names[seen.number])
             comparable = {
                 name: model
                 for name, model in seen.received_models.items()
@@ -338,19 +360,23 @@ class Contributions:
             by_round[images] = _RoundArtifacts(seen.sent, [seen.others[name] for name in comparable])
         return by_round
 
-    def _common_model(self, seen: SeenRound) -> ModelState | None:
-        """What clients received in this round, with the mean of what each kept of its own; None where it received the same
-        or a wholly different model.
+    def _common_model(self, seen: SeenRound, names: Sequence[str]) -> ModelState | None:
+        """What clients received in this round, with the mean of what others kept of their own; None where all received the
+        same or wholly different models.
 
-        The mean is of all clients whose models the adversary has, the observed one too.
+        The mean is of a third of the clients at these `names`, the first third that this view has all of. A view lacks two
+        clients at most (see `SeenRound.others`), so that three means serve all observations. Few clients are averaged all.
         """
-        models = sorted(
-            {id(m): m for m in (seen.received_model, *seen.received_models.values()) if m is not None}.items()
-        )
-        if not mostly_alike([model for _, model in models]):
+        assert seen.received_model is not None
+        others = seen.received_models
+        if not mostly_alike(list({id(model): model for model in (seen.received_model, *others.values())}.values())):
             return None
-        key = (_mean_model, seen.number, tuple(number for number, _ in models))
-        common: ModelState = self.adversary.cache.get(key, lambda: _mean_model([model for _, model in models]))
+        size = -(-len(names) // 3)
+        thirds = [names[start : start + size] for start in range(0, len(names), size)]
+        averaged = next((third for third in thirds if all(name in others for name in third)), sorted(others))
+        models = [others[name] for name in averaged]
+        key = (_mean_model, seen.number, *map(id, models))
+        common: ModelState = self.adversary.cache.get(key, lambda: _mean_model(models))
         return common
 
     def _round_images(self, seen: SeenRound, received_model: ModelState, pool: Tensor) -> RoundImages:
@@ -367,6 +393,15 @@ class Contributions:
             lambda: RoundImages(simulator, received_model, pool, self.adversary.candidates[pool], labels, batched),
         )
         return images
+
+
+def _names_by_round(views: Iterable[Sequence[SeenRound]]) -> dict[int, list[str]]:
+    """By round, the sorted names of all clients whose artifacts any of these views has."""
+    names: dict[int, set[str]] = {}
+    for view in views:
+        for seen in view:
+            names.setdefault(seen.number, set()).update(seen.others)
+    return {number: sorted(of_round) for number, of_round in names.items()}
 
 
 def mostly_alike(models: Sequence[ModelState]) -> bool:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Self
 
 from fdgpriv.artifacts.parameters import ClassifierHead, ModelUpdate
-from fdgpriv.artifacts.statistics import SampleCount
 from fdgpriv.defense import Defense, Guarantee
 from fdgpriv.federation.disclosure import Disclosure
 
@@ -21,8 +20,7 @@ class Shuffle(Defense):
     """
 
     def bound_to(self, sharing: Disclosure) -> Self:
-        counts = (SampleCount.kind,) if SampleCount.kind in sharing.individual else ()  # if sent without the artifact
-        named = [kind for kind in sharing.uploads if kind in (*NEED_NAMES, *sharing.named, *counts)]
+        named = [kind for kind in sharing.uploads if kind in (*NEED_NAMES, *sharing.named)]
         if named:
             raise ValueError(
                 f"shuffle: not applicable to {sharing.method}, whose server needs to know whose {named[0]} it receives"

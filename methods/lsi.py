@@ -72,8 +72,9 @@ class LSI(LSISettings):
         }
         uploads = tuple(kind for kind, times in often.items() if times)
         individual = tuple(kind for kind in uploads if kind != BatchNormStatistics.kind)
+        named = tuple(kind for kind in uploads if kind == SampleCount.kind)  # sent once, for the weights of all rounds
         common = replace(super().disclosure(), otherwise=0, often=often, uploads=uploads, individual=individual)
-        return replace(common, signed_importances=self.importance_sign == "signed")
+        return replace(common, named=named, signed_importances=self.importance_sign == "signed")
 
     def training_warning(self, log: Mapping[str, float]) -> str | None:
         return training_warning(log) if self.invariance else None

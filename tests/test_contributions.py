@@ -2,6 +2,8 @@
 
 import dataclasses
 from importlib import import_module
+from itertools import combinations, product
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -134,6 +136,31 @@ def test_models_of_which_most_is_sent_to_all() -> None:
     mean = contributions._mean_model([model(1, 2), model(1, 4)])
     assert (mean.state["a"] == 1).all()
     assert (mean.state["b"] == 3).all()
+
+
+def test_at_most_three_means_serve_all_views_of_a_round() -> None:
+    names = [f"c{i}" for i in range(8)]
+    kept = {name: torch.tensor([2.0**i]) for i, name in enumerate(names)}
+    sent = torch.zeros(4)
+    models = {name: ModelState(client="server", round=0, state={"sent": sent, "kept": kept[name]}) for name in names}
+    compared = contributions.Contributions(SimpleNamespace(cache=Cache()), torch.zeros(0), None, 8)
+    means = set()
+    for attacked, sender in product(names, names):
+        others = {name: model for name, model in models.items() if name not in (attacked, sender)}
+        seen = SimpleNamespace(number=0, received_model=models[sender], received_models=others)
+        common = compared._common_model(seen, names)
+        averaged = next(
+            group
+            for size in (2, 3)
+            for group in combinations(others, size)
+            if torch.equal(torch.stack([kept[name] for name in group]).mean(0), common.state["kept"])
+        )
+        assert len(averaged) == (2 if names[-1] in averaged else 3)
+        means.add(averaged)
+    assert len(means) == 3
+    one_of_each_third = {name: models[name] for name in ("c0", "c3", "c6")}
+    seen = SimpleNamespace(number=0, received_model=models["c7"], received_models=one_of_each_third)
+    assert float(compared._common_model(seen, names).state["kept"]) == pytest.approx((1 + 8 + 64) / 3)
 
 
 @pytest.fixture(scope="module")
