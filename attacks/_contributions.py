@@ -27,7 +27,7 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.models.cpu_io import device_of
 from fdgpriv.simulation.mixture import Mixture, Sent, identity, read
 from fdgpriv.simulation.training import TrainingSimulator
-from fdgpriv.view import SeenRound, spaced
+from fdgpriv.view import SeenRound
 
 from ._batchnorm import (
     BATCH_SIZE,
@@ -38,7 +38,7 @@ from ._batchnorm import (
     revealed,
     shares_statistics,
 )
-from ._membership import ModelOutputs, log_odds, unions
+from ._membership import ModelOutputs, log_odds, pool_of, rounds_read, unions
 
 _MAX_GRADIENT_ENTRIES = 2**23  # of all gradients that are computed at once: 32 MiB, which a processor's cache holds
 _ARTIFACT_BATCH_SIZE = 256  # artifacts that are compared at once
@@ -209,7 +209,7 @@ def _unmixed(sent: Sent) -> Iterator[Artifact]:
 def unexplained(scores: Tensor, others: Tensor) -> Tensor:
     """Residual (..., N), of mean 0, of a client's scores (..., N) after ridge regression on other clients' (..., O, N)."""
     scale = scores.double().std(-1, correction=0, keepdim=True).clamp_min(_MIN_DEVIATION)
-    residual, references = _standardised(scores), _standardised(others)
+    residual, references = standardised(scores), standardised(others)
     if count := references.shape[-2]:
         penalty = _RIDGE * references.shape[-1] * torch.eye(count, dtype=torch.float64)
         coefficients = torch.linalg.solve(references @ references.mT + penalty, references @ residual[..., None])
@@ -217,7 +217,7 @@ def unexplained(scores: Tensor, others: Tensor) -> Tensor:
     return residual * scale
 
 
-def _standardised(scores: Tensor) -> Tensor:
+def standardised(scores: Tensor) -> Tensor:
     """Scores (..., N) minus their mean, in units of their standard deviation."""
     values = scores.double()
     centred = values - values.mean(-1, keepdim=True)
@@ -246,7 +246,7 @@ class Contributions:
     def scores(self, observations: Sequence[Observation]) -> list[Tensor]:
         """A score (N,) of each observation's membership candidates: the sum over rounds and signals."""
         pools = unions([observation.membership_candidates for observation in observations])
-        seen_rounds = [self._read_rounds(observation) for observation in observations]
+        seen_rounds = [rounds_read(self.adversary, observation, self.rounds) for observation in observations]
         names = _names_by_round(seen_rounds)
         views = [
             self._comparable(observation, seen, names, pools)
@@ -274,7 +274,7 @@ class Contributions:
                         sums[i][1] += views[i][images].statistics(projections)
             for i in indices:
                 sums[i].append(self._confidence(observations[i], views[i]))
-                scores[i] = torch.stack([_standardised(signal) for signal in sums[i]]).sum(0)
+                scores[i] = torch.stack([standardised(signal) for signal in sums[i]]).sum(0)
         return [scores[i].float() for i in range(len(observations))]
 
     def _confidence(self, observation: Observation, view: Mapping[RoundImages, "_RoundArtifacts"]) -> Tensor:
@@ -323,11 +323,6 @@ class Contributions:
         model = round_images.simulator.after(read(sent), round_images.started_from(sent))
         return self.outputs.logits([model], images, round_images.received_model)[0]
 
-    def _read_rounds(self, observation: Observation) -> Sequence[SeenRound]:
-        """The rounds of the observation's view that are read, in order."""
-        complete = [seen for seen in self.adversary.view(observation) if seen.whole and seen.received_model is not None]
-        return spaced(complete, self.rounds)
-
     def _comparable(
         self,
         observation: Observation,
@@ -344,7 +339,7 @@ class Contributions:
             pools: See `unions`.
         """
         by_round = {}
-        pool = next(pool for pool in pools if bool(torch.isin(observation.membership_candidates[:1], pool)))
+        pool = pool_of(observation, pools)
         for seen in seen_rounds:
             assert seen.received_model is not None
             common = self._common_model(seen, names[seen.number])
@@ -465,7 +460,7 @@ class _RoundArtifacts:
     def alignment(self, images: RoundImages, index: Tensor) -> Tensor:
         """(N,): residual alignment with the candidates at `index`, given the alignments of other clients' updates."""
         aligned = torch.stack([images.alignment(sent)[index] for sent in (self.observed, *self.others)])
-        return _standardised(unexplained(aligned[0], aligned[1:]))
+        return standardised(unexplained(aligned[0], aligned[1:]))
 
     def statistics(self, projections: Projections) -> Tensor | float:
         """(N,): log-likelihood ratios of the candidates by statistics, over layers; 0 where none are revealed.

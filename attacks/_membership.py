@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.adversary import Observation
+from fdgpriv.adversary import Adversary, Observation
 from fdgpriv.artifacts.parameters import STATISTICS, ModelState
 from fdgpriv.results.utility import logits
 from fdgpriv.simulation.mixture import Sent
 from fdgpriv.simulation.output_cache import OutputCache
-from fdgpriv.view import SeenRound
+from fdgpriv.view import SeenRound, spaced
 
 from ._batchnorm import BATCH_SIZE, normalise_as_one_batch, shares_statistics
 
@@ -175,6 +175,19 @@ def unions(candidates: Sequence[Tensor]) -> list[Tensor]:
         pools = [pool for pool in pools if all(pool is not other for other in overlapping)]
         pools.append(torch.cat([index, *overlapping]).unique())
     return pools
+
+
+def pool_of(observation: Observation, pools: Sequence[Tensor]) -> Tensor:
+    """The union (P,) that contains the observation's membership candidates."""
+    return next(pool for pool in pools if bool(torch.isin(observation.membership_candidates[:1], pool)))
+
+
+def rounds_read(adversary: Adversary, observation: Observation, max_rounds: int) -> tuple[SeenRound, ...]:
+    """The rounds of the observation's view in which models are known with all their tensors: at most so many, evenly spaced,
+    the last one included.
+    """
+    complete = [seen for seen in adversary.view(observation) if seen.whole and seen.received_model is not None]
+    return spaced(complete, max_rounds)
 
 
 def log_odds(logits: Tensor, labels: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ from fdgpriv.tasks.membership import Members
 from fdgpriv.utils.fields import Fraction, PositiveFloat, PositiveInt, TwoOrMore
 from fdgpriv.utils.seeds import generator
 
+from ._confidence import Confidences
 from ._contributions import Contributions, mostly_alike
 from ._membership import (
     Logits,
@@ -44,9 +45,9 @@ _PUBLIC = 100  # public images on which the received model is evaluated, and whi
 class Membership(Attack):
     """Compares what each candidate would contribute to a client's training with what the client shared, in all rounds.
 
-    Other clients' artifacts serve as references (`_contributions.py`), so that no shadow model is trained, unless clients
-    receive models that have little in common. The other
-    statistics compare the last model's confidence on each candidate with that of shadow models trained without it.
+    Other clients' artifacts serve as references (`_contributions.py`; where clients receive models that have little in
+    common, `_confidence.py`), so that no shadow model is trained. The other statistics compare the last model's confidence
+    on each candidate with that of shadow models trained without it.
 
     Shadow models of a client start from the model that it received, hold as many public images as the artifact has (of
     one domain where one has so many), and pass through the run's defense. A candidate's label is unknown to all roles:
@@ -61,13 +62,16 @@ class Membership(Attack):
     loss there.
 
     Attributes:
-        statistic: ``lira``; ``rmia``; ``change`` of log-odds from the received model; ``loss`` of the trained model, as
-            log-odds; ``auto`` is lira, and loss for the global model.
+        statistic: ``contribution`` to the training, by gradients, BatchNorm statistics and confidence; ``confidence`` of
+            all rounds' models alone; ``lira``; ``rmia``; ``change`` of log-odds from the received model; ``loss`` of the
+            trained model, as log-odds. ``auto`` is contribution, confidence where clients receive models that have little
+            in common, lira if `online`, and loss for the global model.
         online: LiRA with shadow models trained on half of the candidates each, retrained for each set of candidates.
             Not available for shadow federations.
         shadows: Shadow models for each number of images; a quarter where each client received a personal model. For
             the global model, number of federations.
-        rounds: Of ``contribution``: rounds of the view that are read, at most; evenly spaced, the last one included.
+        rounds: Of ``contribution`` and ``confidence``: rounds of the view that are read, at most; evenly spaced, the last
+            one included.
         gamma: RMIA's threshold.
         a: RMIA's offline slope.
     """
@@ -82,7 +86,7 @@ class Membership(Attack):
         "thorough": {"shadows": 16, "rounds": 100},
     }
 
-    statistic: Literal["auto", "contribution", "lira", "rmia", "change", "loss"] = "auto"
+    statistic: Literal["auto", "contribution", "confidence", "lira", "rmia", "change", "loss"] = "auto"
     online: bool = False
     shadows: TwoOrMore = 8
     rounds: PositiveInt = 8
@@ -143,13 +147,12 @@ class _Inference:
         received = list({id(o.received_model): received_model_of(o) for o in observations}.values())
         comparable = not has_personal_models or mostly_alike(received)
         if self.statistic == "contribution" and self.attack.statistic == "auto" and not comparable:
-            self.statistic = "lira"
+            self.statistic = "confidence"
         self.outputs.evaluate_received_models(observations)
-        if self.statistic == "contribution":
-            contributions = Contributions(
-                self.adversary, self._candidate_labels(observations), self.outputs, self.attack.rounds
-            )
-            return contributions.scores(observations)
+        if self.statistic in ("contribution", "confidence"):
+            scorer = Contributions if self.statistic == "contribution" else Confidences
+            labels = self._candidate_labels(observations)
+            return scorer(self.adversary, labels, self.outputs, self.attack.rounds).scores(observations)
         if self.is_global and self.statistic in ("lira", "rmia"):
             shadow_logits: dict[tuple[int, int], Logits | None] = dict.fromkeys(
                 by_start, self._of_federations(observations)

@@ -6,6 +6,7 @@ from itertools import combinations, product
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from _confetti import attack_of, confetti, federation_of, method_of, sittings_of, trained
@@ -13,6 +14,7 @@ from factories import inferred
 from sklearn.linear_model import Ridge
 from torch import Tensor, nn
 
+from fdgpriv.adversary import Observation
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.defense import Defense
 from fdgpriv.evaluation.evaluator import Evaluator
@@ -24,6 +26,7 @@ from fdgpriv.tasks.membership import auc
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
 
+confidence: Any = import_module("fdgpriv.attacks._confidence")
 contributions: Any = import_module("fdgpriv.attacks._contributions")
 membership: Any = import_module("fdgpriv.attacks._membership")
 
@@ -176,6 +179,78 @@ def area_of(evaluator: Evaluator, name: str = "attack", size: int | None = None,
     ones = [trial.by_role[name][0] for trial in asked.trials if trial.size == size]
     found, _ = inferred(attack_of(), adversary, [one.observation for one in ones], generator(1))
     return float(auc(found, [one.truth for one in ones]).mean())
+
+
+def test_confidence_of_all_rounds_tells_members(thrice: Evaluator) -> None:
+    (asked,) = sittings_of(thrice, "model_state", "server", (None,))
+
+    def mean_auc(role: str, **settings: Any) -> float:
+        scored = [trial.by_role[role][0] for trial in asked.trials]
+        attack = attack_of(statistic="confidence", **settings)
+        scores, _ = inferred(attack, asked.adversary, [each.observation for each in scored], generator(1))
+        return float(auc(scores, [each.truth for each in scored]).mean())
+
+    assert mean_auc("attack") > 0.62
+    assert mean_auc("attack") > mean_auc("attack", rounds=1)
+    assert abs(mean_auc("other_client") - 0.5) < 0.1
+
+
+def test_confidence_is_what_other_clients_models_leave_unexplained(thrice: Evaluator) -> None:
+    """Against scikit-learn's ridge regression and logits of each model by itself."""
+    (asked,) = sittings_of(thrice, "model_state", "server", (None,))
+    adversary, observation = asked.adversary, asked.trials[0].by_role["attack"][0].observation
+    index = observation.membership_candidates
+    labels = torch.arange(len(adversary.candidates)) % 4
+    untrusted = labels[:20] * 0 - 1  # no model is right: each keeps its statistics
+    network = thrice.series("model_state").simulator.network().eval()
+    outputs = membership.ModelOutputs(
+        network, adversary.candidates, adversary.candidates[:20], untrusted, OutputCache()
+    )
+    outputs.evaluate_received_models([observation])
+    (score,) = confidence.Confidences(adversary, labels, outputs, 3).scores([observation])
+
+    def row(state: ModelState) -> np.ndarray[Any, Any]:
+        state.load_into(network)
+        p = network(adversary.candidates[index]).double().softmax(-1)[torch.arange(len(index)), labels[index]]
+        values = (p / (1 - p)).log().detach().numpy()
+        return (values - values.mean()) / values.std()  # type: ignore[no-any-return]
+
+    want = np.zeros(len(index))
+    for seen in adversary.view(observation):
+        observed, others = row(seen.artifact), np.stack([row(artifact) for artifact in seen.others.values()])
+        fitted = Ridge(0.1 * len(index), fit_intercept=False).fit(others.T, observed)
+        residual = observed - fitted.predict(others.T)
+        want += (residual - residual.mean()) / residual.std()
+    np.testing.assert_allclose(score.numpy(), want, atol=1e-3)
+
+
+@pytest.mark.parametrize(("alike", "statistic"), [(True, "contribution"), (False, "confidence")])
+def test_the_statistic_follows_from_what_clients_receive(
+    thrice: Evaluator, monkeypatch: pytest.MonkeyPatch, alike: bool, statistic: str
+) -> None:
+    """Models of which most is equal are compared by gradients; those of another network for each client by confidence."""
+    (asked,) = sittings_of(thrice, "model_state", "server", (None,))
+    observations = [trial.by_role["attack"][0].observation for trial in asked.trials[:2]]
+    received = observations[0].received_model
+    assert received is not None
+    last = [name for name, t in received.state.items() if t.is_floating_point()][-1]
+    other = dataclasses.replace(
+        received,
+        state={
+            name: t + 1 if t.is_floating_point() and (name == last or not alike) else t
+            for name, t in received.state.items()
+        },
+    )
+    observations[1] = dataclasses.replace(observations[1], received_model=other)
+    used: list[str] = []
+    for name, part in {"contribution": contributions.Contributions, "confidence": confidence.Confidences}.items():
+        monkeypatch.setattr(part, "scores", lambda self, given, name=name: used.append(name) or [*map(zeros, given)])
+    inferred(attack_of(), asked.adversary, observations, generator(1))
+    assert used == [statistic]
+
+
+def zeros(observation: Observation) -> Tensor:
+    return torch.zeros(len(observation.membership_candidates))
 
 
 @pytest.mark.slow
