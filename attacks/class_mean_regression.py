@@ -8,6 +8,7 @@ functions of the images.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from typing import Any, ClassVar, Self
 
 import torch
@@ -39,7 +40,7 @@ class ClassMeanRegression(Attack):
     Labels are those that `label_histogram` infers. The domain is the client's where the adversary knows it; else a
     discriminant tells it from the same simulated artifacts. What the other clients' statistics of the round differ from
     those of public images by more than their images let them is noise of training. A head tells of labels alone, and so
-    does an artifact that no others are seen beside, or a model whose client received one of its own.
+    does an artifact that no others are seen beside, or a model of which each client received other first layers.
 
     Attributes:
         penalty: Of the regression on statistics, in squared lengths of an image's statistics with their noise.
@@ -102,7 +103,7 @@ def _domain_weights(
 
 @dataclass(frozen=True, eq=False)
 class _Reader:
-    """Draws the mean images behind artifacts of clients that received one model.
+    """Draws the mean images behind artifacts of clients that received this model.
 
     Attributes:
         adversary: What it has.
@@ -122,7 +123,7 @@ class _Reader:
         by_domain = [self._class_means(auxiliary_domain) for auxiliary_domain in self.adversary.domains]
         by_labels = torch.stack([class_means.of_labels(shares) for class_means in by_domain])
         predicted: Tensor = weights @ by_labels
-        statistics = self.statistics(observation.artifact)
+        statistics = self.statistics(observation.artifact, self.received_model)
         noise = None if statistics is None else self._noise(observation, domain, by_domain[domain])
         if statistics is not None and noise is not None:
             n = observation.n_images
@@ -130,15 +131,20 @@ class _Reader:
             predicted = predicted + weights[domain] * by_statistics
         return predicted
 
-    def statistics(self, artifact: Artifact) -> Tensor | None:
-        """(2C,): mean and mean square of the first BatchNorm layer's inputs over a client's batches; None if not revealed."""
+    def statistics(self, artifact: Artifact, received_model: ModelState | None) -> Tensor | None:
+        """(2C,): mean and mean square of the first BatchNorm layer's inputs over a client's batches; None if not revealed.
+
+        Args:
+            artifact: The client's.
+            received_model: That it received.
+        """
         network = self._network
         if network is None:
             return None
         simulator = self.adversary.simulator(Simulator)  # type: ignore[type-abstract]
         if isinstance(simulator, TrainingSimulator):
-            received = self.received_model.state
-            trained = simulator.after(artifact, self.received_model).state
+            assert received_model is not None
+            received, trained = received_model.state, simulator.after(artifact, received_model).state
             moments = revealed(network, trained, received, batches_seen(trained, received))
         else:
             moments = revealed(network, artifact.tensors(), None, 0)
@@ -148,24 +154,36 @@ class _Reader:
     def _noise(self, observation: Observation, domain: int, class_means: "ClassMeans") -> Tensor | None:
         """(2C, 2C): as of `ClassMeans.noise`, by the other clients of the domain; None where none is seen."""
         seen = self.adversary.view(observation)[-1]
-        names = [name for name in seen.others if seen.received_models.get(name) is self.received_model]
         rows = []
-        for name in names:
+        for name, artifact in seen.others.items():
+            received_model = seen.received_models.get(name)
+            if not self._has_same_first_layers(received_model):
+                continue
             key = (_Reader, seen.number, name)
-            other_client = self.adversary.cache.get(key, partial(self._of_other, seen.others[name]))
+            other_client = self.adversary.cache.get(key, partial(self._of_other, artifact, received_model))
             if other_client is not None and other_client[1] == domain:
                 rows.append(other_client[0])
         if not rows or class_means.statistics is None:
             return None
         return class_means.noise(torch.stack(rows), max(1, self.adversary.typical))
 
-    def _of_other(self, artifact: Artifact) -> tuple[Tensor, int] | None:
-        """Statistics (2C,) and domain of another client."""
-        statistics = self.statistics(artifact)
+    def _has_same_first_layers(self, received_model: ModelState | None) -> bool:
+        """Whether this model equals the received one in all tensors before the first BatchNorm layer."""
+        if received_model is self.received_model:
+            return True
+        if received_model is None or self.received_model is None or (network := self._network) is None:
+            return False
+        first, ours, theirs = next(iter(bn_layers(network))), self.received_model.state, received_model.state
+        before = takewhile(lambda name: not name.startswith(f"{first}."), ours)
+        return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in before)
+
+    def _of_other(self, artifact: Artifact, received_model: ModelState | None) -> tuple[Tensor, int] | None:
+        """Statistics (2C,) and domain of another client, from its artifact and the model that it received."""
+        statistics = self.statistics(artifact, received_model)
         if statistics is None:
             return None
         artifacts, domains = self.simulated
-        vector = self.adversary.vector(artifact, self.received_model)[None]
+        vector = self.adversary.vector(artifact, received_model)[None]
         n_images = torch.tensor([self.adversary.typical])
         return statistics, int(probe(artifacts, domains, vector, n_images, len(self.adversary.domains)).argmax())
 

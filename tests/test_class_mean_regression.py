@@ -8,16 +8,21 @@ import torch
 from conftest import Evaluator
 from factories import mean
 from fdgpriv.attacks import class_mean_regression
+from fdgpriv.attacks._simulation import received_models, simulated_by_domain
 from fdgpriv.attacks.class_mean_regression import ClassMeanRegression, ClassMeans, first_statistics, shrunk_means
 from sklearn.linear_model import Ridge
 from torch import Tensor, nn
 
+from fdgpriv.adversary import Adversary
+from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.evaluation.scoring import evaluate_trials
 from fdgpriv.tasks.average_look import AverageLook
 from fdgpriv.tasks.domain_label import DomainLabel
 from fdgpriv.tasks.task import Task
 from fdgpriv.threat import Capability, ThreatModel, threat
+from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
+from fdgpriv.view import SeenRound
 
 MODELS = "model_state"
 NO_NOISE = torch.zeros(6, 6, dtype=torch.float64)
@@ -146,8 +151,43 @@ def test_shares_and_statistics_both_matter(evaluator: Evaluator, monkeypatch: py
     without_labels = scored(evaluator, (None,))[None]
     assert mean(without_labels, "attack") > 1.02 * mean(whole, "attack")  # shares matter
     monkeypatch.setattr(ClassMeans, "of_labels", blind)
-    monkeypatch.setattr(class_mean_regression._Reader, "statistics", lambda self, artifact: None)
+    monkeypatch.setattr(class_mean_regression._Reader, "statistics", lambda self, artifact, received_model: None)
     assert mean(scored(evaluator, (None,))[None], "attack") > mean(whole, "attack")  # and statistics do
+
+
+@pytest.mark.parametrize(("moved", "is_compared"), [("head", True), ("backbone", False)])
+def test_clients_with_the_same_first_layers_are_compared(
+    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch, moved: str, is_compared: bool
+) -> None:
+    """Clients that keep a head tell what clients that received one model do; those of another network nothing."""
+    (asked,) = evaluator.adversaries(evaluator.series(MODELS), threat("server"), (None,), AverageLook())
+    adversary, observation = asked.adversary, asked.trials[0].by_role["attack"][0].observation
+    simulated = simulated_by_domain(adversary, 12, received_models([observation]))
+    seen = adversary.view(observation)[-1]
+
+    def noise(view: SeenRound) -> Tensor | None:
+        fresh = replace(adversary, cache=Cache())
+        monkeypatch.setattr(Adversary, "view", lambda *_: [view])
+        reader = class_mean_regression._Reader(fresh, observation.received_model, simulated, 2.0)
+        return reader._noise(observation, asked.trials[0].truth.domain, reader._class_means(adversary.domains[0]))
+
+    def elsewhere(model: ModelState) -> ModelState:
+        return replace(
+            model,
+            state={n: t + 1 if n.startswith(moved) and t.is_floating_point() else t for n, t in model.state.items()},
+        )
+
+    together = noise(seen)
+    assert together is not None
+    apart = replace(
+        seen,
+        received_models={name: elsewhere(model) for name, model in seen.received_models.items()},
+        _others={name: elsewhere(model) for name, model in seen.others.items()},
+    )
+    if is_compared:
+        torch.testing.assert_close(noise(apart), together, atol=1e-3, rtol=1e-2)
+    else:
+        assert noise(apart) is None
 
 
 def test_who_knows_the_domain(evaluator: Evaluator) -> None:
