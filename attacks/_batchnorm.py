@@ -146,12 +146,14 @@ def moment_distance(seen: Mapping[str, Moments], target: Mapping[str, Moments], 
 
 
 @torch.no_grad()
-@torch.no_grad()
 def normalise_as_one_batch(network: nn.Module, images: Tensor) -> None:
     """Sets the BatchNorm buffers of a network in evaluation mode to the statistics of these images in training mode."""
+    layers = bn_layers(network)
+    if not layers:
+        return
     with watched(network, 1, batch_statistics=True) as seen:
         network(images)
-    for name, layer in bn_layers(network).items():
+    for name, layer in layers.items():
         if name in seen and layer.running_mean is not None and layer.running_var is not None:
             mean, variance = seen[name]
             layer.running_mean.copy_(mean[0])

@@ -39,7 +39,7 @@ class Confidences:
     labels: Tensor
     outputs: ModelOutputs
     rounds: int
-    _log_odds_of: dict[tuple[Hashable, bytes], tuple[Sent, Tensor]] = field(default_factory=dict, init=False)
+    _references: dict[tuple[Hashable, bytes], Tensor] = field(default_factory=dict, init=False)
 
     def scores(self, observations: Sequence[Observation]) -> list[Tensor]:
         """A score (N,) of each observation's membership candidates: the sum over rounds of their residual log-odds."""
@@ -50,35 +50,29 @@ class Confidences:
         references = [names[i] for i in order[:_REFERENCES]]
         scores = []
         for observation, view in zip(observations, views, strict=True):
-            pool = pool_of(observation, pools)
-            index = torch.searchsorted(pool, observation.membership_candidates)
-            score = torch.zeros(len(index), dtype=torch.float64)
+            candidates, pool = observation.membership_candidates, pool_of(observation, pools)
+            index = torch.searchsorted(pool, candidates)
+            score = torch.zeros(len(candidates), dtype=torch.float64)
             for seen in view:
-                rows = self._log_odds_in(seen, references, pool)[:, index]
-                score += standardised(unexplained(rows[0], rows[1:]))
+                observed = self._log_odds(seen, seen.sent, received_model_of(seen), candidates)
+                others = [
+                    self._of_reference(seen, name, pool)[index] for name in references if name in seen.received_models
+                ]
+                score += standardised(unexplained(observed, torch.stack([observed, *others])[1:]))
             scores.append(score.float())
         return scores
 
-    def _log_odds_in(self, seen: SeenRound, references: Sequence[str], pool: Tensor) -> Tensor:
-        """Log-odds (1 + R, P) of the labels of the images at `pool` (P,): by the observed model, and by those of references.
+    def _of_reference(self, seen: SeenRound, name: str, pool: Tensor) -> Tensor:
+        """(P,): log-odds of the labels of the images at `pool` (P,) under the model of another client; computed once."""
+        artifact = seen.others[name]
+        key = identity(artifact), pool.numpy().tobytes()  # recorded artifacts live on, so that their ids stay unique
+        if key not in self._references:
+            self._references[key] = self._log_odds(seen, artifact, seen.received_models[name], pool)
+        return self._references[key]
 
-        A reference that the view lacks is left out.
-        """
-        compared = [(seen.sent, received_model_of(seen))]
-        compared += [
-            (seen.others[name], seen.received_models[name]) for name in references if name in seen.received_models
-        ]
-        return torch.stack([self._log_odds(seen, sent, received_model, pool) for sent, received_model in compared])
-
-    def _log_odds(self, seen: SeenRound, sent: Sent, received_model: ModelState, pool: Tensor) -> Tensor:
-        """(P,): log-odds of the labels of the images at `pool` (P,) under the model that a client sent in this round."""
-        key = identity(sent), pool.numpy().tobytes()
-        if key not in self._log_odds_of:
-            assert isinstance(seen.simulator, TrainingSimulator)
-            model = seen.simulator.after(read(sent), received_model)
-            logits = self.outputs.logits([model], self.adversary.candidates[pool], received_model)[0]
-            self._log_odds_of[key] = (
-                sent,
-                log_odds(logits, self.labels[pool]),
-            )  # `sent` is stored so that its id stays unique
-        return self._log_odds_of[key][1]
+    def _log_odds(self, seen: SeenRound, sent: Sent, received_model: ModelState, index: Tensor) -> Tensor:
+        """(N,): log-odds of the labels of the images at `index` (N,) under the model that a client sent in this round."""
+        assert isinstance(seen.simulator, TrainingSimulator)
+        model = seen.simulator.after(read(sent), received_model)
+        logits = self.outputs.logits([model], self.adversary.candidates[index], received_model)[0]
+        return log_odds(logits, self.labels[index])
