@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from fdgpriv.data.pixels import as_images
 from fdgpriv.models.copied import copied
 from fdgpriv.models.cpu_io import device_of
+from fdgpriv.utils.seeds import generator
 
 LR = 1e-3  # of Adam
 
@@ -20,8 +21,9 @@ def tent_logits(model: nn.Module, images: Tensor, batch_size: int, lr: float = L
     """Logits (N, K) of unlabelled images, to which a copy of `model` adapts batch by batch.
 
     Each batch is normalised by its own statistics and classified; then one step of Adam on the scales and shifts of
-    BatchNorm lowers the mean entropy of these predictions, for the batches that follow. Image i of N is in batch i mod k,
-    with k = max(1, N // batch_size).
+    BatchNorm lowers the mean entropy of these predictions, for the batches that follow. The images are in max(1, N //
+    batch_size) batches of nearly equal size, in a random order that is the same at each call: files in the order of their
+    classes, or of all classes in turn, would make batches of few classes.
 
     Args:
         model: Not modified.
@@ -35,16 +37,13 @@ def tent_logits(model: nn.Module, images: Tensor, batch_size: int, lr: float = L
     for layer in layers:
         layer.train().requires_grad_(True)
     optimizer = torch.optim.Adam([parameter for layer in layers for parameter in layer.parameters()], lr)
-    count = max(1, len(images) // batch_size)
-    logits: Tensor | None = None
-    for first in range(count):
+    order, logits = torch.randperm(len(images), generator=generator(0)), []
+    for index in order.tensor_split(max(1, len(images) // batch_size)):
         with torch.enable_grad():
-            outputs: Tensor = adapted(as_images(images[first::count]).to(device))
+            outputs: Tensor = adapted(as_images(images[index]).to(device))
             entropy = -(outputs.softmax(1) * outputs.log_softmax(1)).sum(1).mean()
             optimizer.zero_grad()
             entropy.backward()
         optimizer.step()
-        logits = torch.zeros(len(images), outputs.shape[1]) if logits is None else logits
-        logits[first::count] = outputs.detach().cpu()
-    assert logits is not None
-    return logits
+        logits.append(outputs.detach().cpu())
+    return torch.cat(logits)[order.argsort()]

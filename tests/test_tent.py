@@ -14,6 +14,7 @@ from fdgpriv.api import run_audit
 from fdgpriv.method import Method
 from fdgpriv.models.backbone import Classifier
 from fdgpriv.models.copied import copied
+from fdgpriv.utils.seeds import generator
 
 part: Any = import_module("fdgpriv.methods._tent")
 
@@ -39,8 +40,9 @@ def test_each_step_by_hand() -> None:
     start, rate = model().double(), 0.01
     images = torch.rand(9, 3, 8, 8, generator=seeded(2)).double()
     logits = part.tent_logits(start, images, batch_size=4, lr=rate)
-    first, second = images[0::2], images[1::2]
-    torch.testing.assert_close(logits[0::2].double(), copied(start).train()(first), atol=1e-5, rtol=1e-4)
+    batches = torch.randperm(9, generator=generator(0)).split([5, 4])
+    first, second = (images[index] for index in batches)
+    torch.testing.assert_close(logits[batches[0]].double(), copied(start).train()(first), atol=1e-5, rtol=1e-4)
     layers = part.batchnorm_layers(start)
     values = torch.cat([parameter.detach().flatten() for layer in layers for parameter in layer.parameters()])
     step = 1e-5
@@ -54,7 +56,25 @@ def test_each_step_by_hand() -> None:
             change = rate * (slopes / (slopes.abs() + 1e-8))[begin : begin + parameter.numel()]
             begin += parameter.numel()
             parameter.data = parameter.data - change.view_as(parameter)
-    torch.testing.assert_close(logits[1::2].double(), moved(second), atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(logits[batches[1]].double(), moved(second), atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("labels", [torch.arange(120) % 10, torch.arange(120) // 12], ids=["in turn", "sorted"])
+def test_a_batch_has_many_classes_in_whatever_order_files_are(labels: Tensor) -> None:
+    classes: list[int] = []
+
+    class Noted(nn.Sequential):
+        def forward(self, images: Tensor) -> Tensor:
+            classes.append(len(images.mean((1, 2, 3)).mul(10).round().unique()))
+            outputs: Tensor = super().forward(images).mean((2, 3))
+            return outputs
+
+    network = Noted(nn.BatchNorm2d(3))
+    images = (labels / 10)[:, None, None, None].expand(-1, 3, 4, 4)
+    logits = part.tent_logits(network, images, batch_size=12)
+    assert len(classes) == 10
+    assert min(classes) > 4
+    assert logits.shape == (120, 3)
 
 
 def test_the_given_model_stays_as_it_is() -> None:
