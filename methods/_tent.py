@@ -4,9 +4,9 @@ import torch
 from torch import Tensor, nn
 
 from fdgpriv.data.pixels import as_images
+from fdgpriv.models.batchnorm import mixed_batches
 from fdgpriv.models.copied import copied
 from fdgpriv.models.cpu_io import device_of
-from fdgpriv.utils.seeds import generator
 
 LR = 1e-3  # of Adam
 
@@ -21,14 +21,12 @@ def tent_logits(model: nn.Module, images: Tensor, batch_size: int, lr: float = L
     """Logits (N, K) of unlabelled images, to which a copy of `model` adapts batch by batch.
 
     Each batch is normalised by its own statistics and classified; then one step of Adam on the scales and shifts of
-    BatchNorm lowers the mean entropy of these predictions, for the batches that follow. The images are in max(1, N //
-    batch_size) batches of nearly equal size, in a random order that is the same at each call: files in the order of their
-    classes, or of all classes in turn, would make batches of few classes.
+    BatchNorm lowers the mean entropy of these predictions, for the batches that follow.
 
     Args:
         model: Not modified.
         images: (N, 3, H, W), at least 2, uint8 or float32.
-        batch_size: Smallest batch size.
+        batch_size: Smallest batch size; see `mixed_batches`.
         lr: Of Adam.
     """
     adapted, device = copied(model), device_of(model)
@@ -37,8 +35,8 @@ def tent_logits(model: nn.Module, images: Tensor, batch_size: int, lr: float = L
     for layer in layers:
         layer.train().requires_grad_(True)
     optimizer = torch.optim.Adam([parameter for layer in layers for parameter in layer.parameters()], lr)
-    order, logits = torch.randperm(len(images), generator=generator(0)), []
-    for index in order.tensor_split(max(1, len(images) // batch_size)):
+    logits, batches = [], mixed_batches(len(images), batch_size)
+    for index in batches:
         with torch.enable_grad():
             outputs: Tensor = adapted(as_images(images[index]).to(device))
             entropy = -(outputs.softmax(1) * outputs.log_softmax(1)).sum(1).mean()
@@ -46,4 +44,4 @@ def tent_logits(model: nn.Module, images: Tensor, batch_size: int, lr: float = L
             entropy.backward()
         optimizer.step()
         logits.append(outputs.detach().cpu())
-    return torch.cat(logits)[order.argsort()]
+    return torch.cat(logits)[torch.cat(batches).argsort()]

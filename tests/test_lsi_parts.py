@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from fdgpriv.models.backbone import backbone
 from fdgpriv.models.batchnorm import recalibrate, with_fresh_statistics
 from fdgpriv.utils.global_rng import drawing_from
+from fdgpriv.utils.seeds import generator
 from fdgpriv.utils.torchvision_import import torchvision
 
 classifier: Any = import_module("fdgpriv.methods._latent_classifier")
@@ -459,7 +460,7 @@ def test_the_weighted_average_is_convex() -> None:
 
 @pytest.mark.parametrize("size", [4, 5, 16])
 def test_fresh_statistics_are_of_one_pass(size: int) -> None:
-    """11 images in batches of at least `size`: every second one, then the others; all; all."""
+    """11 images in batches of at least `size`: of six and five; all; all."""
     model = classifier.LatentClassifier(network(seeded(0)), 5, 3, seeded(1)).train()
     model(torch.rand(4, 3, 6, 6, generator=seeded(3)))
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -467,7 +468,8 @@ def test_fresh_statistics_are_of_one_pass(size: int) -> None:
     fresh = with_fresh_statistics(model, images, size)
     assert equal(before, model.state_dict())
     assert all(torch.equal(before[name], tensor) for name, tensor in fresh.named_parameters())
-    parts = [images[0::2], images[1::2]] if size <= 5 else [images]
+    order = torch.randperm(11, generator=generator(0))
+    parts = [images[order[:6]], images[order[6:]]] if size <= 5 else [images]
     means: dict[str, list[Tensor]] = {"backbone.body.layer1.1": [], "head.norm": []}
     variances: dict[str, list[Tensor]] = {name: [] for name in means}
     for part in parts:

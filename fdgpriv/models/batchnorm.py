@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from fdgpriv.data.pixels import as_images
 from fdgpriv.models.copied import copied
 from fdgpriv.models.cpu_io import device_of
+from fdgpriv.utils.seeds import generator
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -16,19 +17,27 @@ M = TypeVar("M", bound=nn.Module)
 def with_fresh_statistics(model: M, images: Tensor, batch_size: int) -> M:
     """A copy of `model` with BatchNorm statistics recomputed in one pass over these images.
 
-    Image i of N is in batch i mod k, with k = max(1, N // batch_size), so no batch is smaller than `batch_size` unless N is.
     With a single image the statistics are unchanged.
 
     Args:
         model: Not modified.
         images: (N, 3, H, W), uint8 or float32.
-        batch_size: Smallest batch size.
+        batch_size: Smallest batch size; see `mixed_batches`.
     """
     copy = copied(model)
-    count = max(1, len(images) // batch_size)
     if len(images) > 1:
-        recalibrate(copy, [images[i::count] for i in range(count)])
+        recalibrate(copy, [images[index] for index in mixed_batches(len(images), batch_size)])
     return copy
+
+
+def mixed_batches(n: int, batch_size: int) -> tuple[Tensor, ...]:
+    """Indices of n images in batches of nearly equal size, none smaller than `batch_size` unless n is.
+
+    The order is random and the same at each call: files in the order of their classes, or of all classes in turn, would
+    make batches of few classes.
+    """
+    order = torch.randperm(n, generator=generator(0))
+    return order.tensor_split(max(1, n // batch_size))
 
 
 class GroupedBatchNorm(nn.Module):
