@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fdgpriv.adversary import Adversary, Observation
+from fdgpriv.adversary import Observation
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.simulation.mixture import Sent, identity, read
 from fdgpriv.simulation.training import TrainingSimulator
@@ -19,32 +19,21 @@ from fdgpriv.utils.seeds import generator
 from fdgpriv.view import SeenRound
 
 from ._contributions import standardised, unexplained
-from ._membership import ModelOutputs, log_odds, pool_of, received_model_of, rounds_read, unions
+from ._membership import RoundScorer, log_odds, pool_of, received_model_of, unions
 
 _REFERENCES = 12  # other clients whose models are evaluated in each round
 
 
 @dataclass(eq=False)
-class Confidences:
-    """Scores the membership candidates of observed models or updates, by all rounds of each observation's view; used once.
+class Confidences(RoundScorer):
+    """Scores candidates by the sum over rounds of their residual log-odds."""
 
-    Attributes:
-        adversary: The adversary, with its view of each observation.
-        labels: (P,) of its candidate images, as far as it knows.
-        outputs: Outputs of models on its candidate images; the received models are already evaluated.
-        rounds: The largest number of rounds that are read of each view: evenly spaced, the last one included.
-    """
-
-    adversary: Adversary
-    labels: Tensor
-    outputs: ModelOutputs
-    rounds: int
     _references: dict[tuple[Hashable, bytes], Tensor] = field(default_factory=dict, init=False)
 
     def scores(self, observations: Sequence[Observation]) -> list[Tensor]:
         """A score (N,) of each observation's membership candidates: the sum over rounds of their residual log-odds."""
         pools = unions([observation.membership_candidates for observation in observations])
-        views = [rounds_read(self.adversary, observation, self.rounds) for observation in observations]
+        views = [self.rounds_read(observation) for observation in observations]
         names = sorted({name for view in views for seen in view for name in seen.others})
         order = torch.randperm(len(names), generator=generator(self.adversary.seed, 61)).tolist()
         references = [names[i] for i in order[:_REFERENCES]]

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from fdgpriv.adversary import Adversary, Observation
+from fdgpriv.adversary import Observation
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.models.cpu_io import device_of
@@ -38,7 +38,7 @@ from ._batchnorm import (
     revealed,
     shares_statistics,
 )
-from ._membership import ModelOutputs, log_odds, pool_of, rounds_read, unions
+from ._membership import RoundScorer, log_odds, pool_of, unions
 
 _MAX_GRADIENT_ENTRIES = 2**23  # of all gradients that are computed at once: 32 MiB, which a processor's cache holds
 _ARTIFACT_BATCH_SIZE = 256  # artifacts that are compared at once
@@ -225,20 +225,9 @@ def standardised(scores: Tensor) -> Tensor:
 
 
 @dataclass(eq=False)
-class Contributions:
-    """Scores the membership candidates of observed models or updates, by all rounds of each observation's view; used once.
+class Contributions(RoundScorer):
+    """Scores candidates by gradients and BatchNorm statistics of all rounds and confidence of the last."""
 
-    Attributes:
-        adversary: The adversary, with its view of each observation.
-        labels: (P,) of its candidate images, as far as it knows.
-        outputs: Outputs of models on its candidate images; the received models are already evaluated.
-        rounds: The largest number of rounds that are read of each view: evenly spaced, the last one included.
-    """
-
-    adversary: Adversary
-    labels: Tensor
-    outputs: ModelOutputs
-    rounds: int
     _requested: dict[tuple[RoundImages, Hashable], list[Tensor]] = field(default_factory=dict, init=False)
     _references: set[tuple[RoundImages, Hashable]] = field(default_factory=set, init=False)
     _observed: dict[tuple[RoundImages, Hashable], tuple[Tensor, Tensor]] = field(default_factory=dict, init=False)
@@ -246,7 +235,7 @@ class Contributions:
     def scores(self, observations: Sequence[Observation]) -> list[Tensor]:
         """A score (N,) of each observation's membership candidates: the sum over rounds and signals."""
         pools = unions([observation.membership_candidates for observation in observations])
-        seen_rounds = [rounds_read(self.adversary, observation, self.rounds) for observation in observations]
+        seen_rounds = [self.rounds_read(observation) for observation in observations]
         names = _names_by_round(seen_rounds)
         views = [
             self._comparable(observation, seen, names, pools)

@@ -182,12 +182,26 @@ def pool_of(observation: Observation, pools: Sequence[Tensor]) -> Tensor:
     return next(pool for pool in pools if bool(torch.isin(observation.membership_candidates[:1], pool)))
 
 
-def rounds_read(adversary: Adversary, observation: Observation, max_rounds: int) -> tuple[SeenRound, ...]:
-    """The rounds of the observation's view in which models are known with all their tensors: at most so many, evenly spaced,
-    the last one included.
+@dataclass(eq=False)
+class RoundScorer:
+    """Scores the membership candidates of observed models or updates, by all rounds of each observation's view; used once.
+
+    Attributes:
+        adversary: The adversary, with its view of each observation.
+        labels: (P,) of its candidate images, as far as it knows.
+        outputs: Outputs of models on its candidate images; the received models are already evaluated.
+        rounds: The largest number of rounds that are read of each view: evenly spaced, the last one included.
     """
-    complete = [seen for seen in adversary.view(observation) if seen.whole and seen.received_model is not None]
-    return spaced(complete, max_rounds)
+
+    adversary: Adversary
+    labels: Tensor
+    outputs: ModelOutputs
+    rounds: int
+
+    def rounds_read(self, observation: Observation) -> tuple[SeenRound, ...]:
+        """The rounds of the observation's view that are read: of those in which models are known with all their tensors."""
+        view = self.adversary.view(observation)
+        return spaced([seen for seen in view if seen.whole and seen.received_model is not None], self.rounds)
 
 
 def log_odds(logits: Tensor, labels: Tensor) -> Tensor:

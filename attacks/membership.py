@@ -62,7 +62,7 @@ class Membership(Attack):
     loss there.
 
     Attributes:
-        statistic: ``contribution`` to the training, by gradients, BatchNorm statistics and confidence; ``confidence`` of
+        statistic: ``contribution`` to the training, by gradients, BatchNorm statistics and last confidence; ``confidence`` of
             all rounds' models alone; ``lira``; ``rmia``; ``change`` of log-odds from the received model; ``loss`` of the
             trained model, as log-odds. ``auto`` is contribution, confidence where clients receive models that have little
             in common, lira if `online`, and loss for the global model.
