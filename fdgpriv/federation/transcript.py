@@ -10,7 +10,7 @@ record INDEX lie in ``tensors-INDEX.safetensors``, its line has their checksum, 
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -417,8 +417,8 @@ def _check_record(index: int, record: Record, artifact: Artifact) -> None:
     """Raises DamagedTranscript if the record states other facts of the artifact than it has."""
     facts_of_transfer = (record.sender, record.receiver, record.verb, record.samples, record.clients)
     relay_round = max(record.round, artifact.round) if record.relayed else None
-    actual = asdict(Record.of(artifact, *facts_of_transfer, relay_round))
-    for name, stated in asdict(record).items():
+    actual = vars(Record.of(artifact, *facts_of_transfer, relay_round))
+    for name, stated in vars(record).items():
         if stated != actual[name]:
             raise DamagedTranscript(f"record {index}: {name} wants {actual[name]}, as stored; got {stated}")
 
@@ -439,7 +439,7 @@ def manifest_line(
         stored: The index of the record with which its tensors are stored; None if they are not.
         whole: Whether all of its tensors are stored, not only small ones.
     """
-    return {"record": asdict(record), "facts": facts, "stored": stored, "whole": whole}
+    return {"record": vars(record), "facts": facts, "stored": stored, "whole": whole}
 
 
 def _lines(folder: Path) -> list[str]:
