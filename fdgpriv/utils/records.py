@@ -72,9 +72,6 @@ Word = Annotated[str, BeforeValidator(clean), Field(min_length=1)]
 FileName = Annotated[str, BeforeValidator(clean), AfterValidator(relative_name)]
 
 
-Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-
-
 Count = Annotated[int, Field(ge=0)]
 
 
