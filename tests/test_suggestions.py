@@ -28,6 +28,11 @@ def test_a_strange_name_gets_no_suggestion(known: list[str]) -> None:
     assert did_you_mean("zzzzzz", known) == ""
 
 
+def test_a_character_that_only_looks_right_is_named() -> None:
+    assert did_you_mean("\u0435lcfs", METHODS) == "; did you mean 'elcfs'? ('\u0435' is CYRILLIC SMALL LETTER IE)"
+    assert did_you_mean("Möhr", ["Möhre"]) == "; did you mean 'Möhre'?"
+
+
 def test_case_and_hyphens_do_not_matter() -> None:
     assert same_name("StableFDG", METHODS) == "stablefdg"
     assert same_name("Domain-Inference", names_in("attacks")) == "domain_inference"

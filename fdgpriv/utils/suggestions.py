@@ -5,6 +5,7 @@ from difflib import get_close_matches
 from functools import wraps
 from inspect import signature
 from typing import ParamSpec, TypeVar
+from unicodedata import name as character_name
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -24,13 +25,20 @@ def same_name(name: str, known: Iterable[str]) -> str | None:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The end of an error about an unknown name: the most similar known one; empty if none is similar.
 
+    Characters beyond ASCII that the known name lacks are named, since some look like its own.
+
     Example:
         >>> did_you_mean("stabelfdg", ["fedavg", "stablefdg"])
         "; did you mean 'stablefdg'?"
     """
     by_letters = {_letters(candidate): candidate for candidate in known}
     close = get_close_matches(_letters(name), by_letters, 1)
-    return f"; did you mean {by_letters[close[0]]!r}?" if close else ""
+    if not close:
+        return ""
+    similar = by_letters[close[0]]
+    foreign = [character for character in dict.fromkeys(name) if not character.isascii() and character not in similar]
+    names = [f" ({character!r} is {character_name(character, 'a character without a name')})" for character in foreign]
+    return f"; did you mean {similar!r}?{''.join(names)}"
 
 
 def _letters(name: str) -> str:
