@@ -15,7 +15,7 @@ from fdgpriv.adversary import Adversary, Observation, Prediction
 from fdgpriv.artifacts.parameters import ClassifierHead, ModelState
 from fdgpriv.attack import Attack
 from fdgpriv.models.cpu_io import latents_of
-from fdgpriv.simulation.head import HeadSimulator
+from fdgpriv.simulation.head import SentHeadSimulator
 from fdgpriv.simulation.simulator import ClientImages, ClientSample
 from fdgpriv.statistics.ridge import ridge_regression
 from fdgpriv.tasks.images import Images
@@ -61,7 +61,7 @@ class LatentInversion(Attack):
     most: PositiveInt = 8
 
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
-        simulator = adversary.simulator(HeadSimulator, Capability.HAS_UPDATES)
+        simulator = adversary.simulator(SentHeadSimulator, Capability.HAS_UPDATES)
         decoders: dict[int, PublicDecoder] = {}
         predictions: list[Prediction] = []
         for observation in observations:
@@ -84,7 +84,7 @@ class LatentInversion(Attack):
     def _means(
         self,
         decoder: "PublicDecoder",
-        simulator: HeadSimulator,
+        simulator: SentHeadSimulator,
         observation: Observation,
         change: Mapping[str, Tensor],
         rng: torch.Generator,
@@ -112,7 +112,7 @@ class PublicDecoder:
     def __init__(
         self,
         adversary: Adversary,
-        simulator: HeadSimulator,
+        simulator: SentHeadSimulator,
         received_model: ModelState,
         simulations: int,
         rng: torch.Generator,

@@ -52,8 +52,9 @@ class FPL(FederatedAveraging):
     def disclosure(self) -> Disclosure:
         common, kind = super().disclosure(), ClassPrototypes.kind
         reason = (
-            "not evaluated: each is the mean of several clients' prototypes of a class, without their names, and of a class "
-            "that one client has alone this client's prototype, which the attacks on class_prototypes read"
+            "not evaluated: each is the mean of several clients' prototypes of a class, without their names; of a class that "
+            "one client has alone it is this client's, of which every client then learns what the server does from "
+            "class_prototypes"
         )
         unread = {ClusterPrototypes.kind: reason}
         return replace(common, uploads=(kind, *common.uploads), individual=(kind,), not_evaluated=unread)

@@ -17,7 +17,7 @@ from fdgpriv.artifacts.parameters import ClassifierHead, ModelState, ModelUpdate
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Domain
 from fdgpriv.evaluation.attack_trials import AttackTrials
-from fdgpriv.simulation.head import HeadSimulator
+from fdgpriv.simulation.head import SentHeadSimulator
 from fdgpriv.simulation.simulator import ClientImages, ClientSample
 from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.threat import threat
@@ -296,7 +296,7 @@ def test_a_client_that_moved_furthest_is_cut() -> None:
 def test_the_layer_has_one_entry_for_each_class(bias: bool, rng: torch.Generator) -> None:
     nobody: Any = None
     federation: Any = SimpleNamespace(classes=CLASSES)
-    simulator = HeadSimulator(nobody, federation, nobody, nobody, "fit")
+    simulator = SentHeadSimulator(nobody, federation, nobody, nobody, "fit")
     before = {"linear.weight": torch.rand(CLASSES, 9, generator=rng), "linear.bias": torch.rand(CLASSES, generator=rng)}
     before = before if bias else {"linear.weight": before["linear.weight"]}
     grown = {name: torch.rand(tensor.shape, generator=rng) for name, tensor in before.items()}

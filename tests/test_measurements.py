@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Fitted, fit
+from conftest import Fitted, fit, mostly_slow
+from factories import fitted_once
 from torch import Tensor, nn
 
 from fdgpriv.artifacts.style import InterpolationStyle
@@ -109,6 +110,12 @@ def test_nothing_is_measured_where_nothing_crossed(pardon: Fitted, lsi: Fitted) 
     apart = {name: torch.tensor([i]) for i, name in enumerate(pardon.population.domain_of)}
     few = replace(pardon, population=replace(pardon.population, domain_of=apart))
     assert presence(few.evaluator()) == {}
+
+
+@pytest.mark.parametrize("name", mostly_slow(Method.names(), ("copa", "lsi")))
+def test_no_measurement_fails_on_any_method(name: str, tiny: Dataset, tmp_path: Path) -> None:
+    evaluator = fitted_once(tiny, clients=6, method=name, settings={"rounds": "2"}).evaluator()
+    assert facts(evaluator, tmp_path).failures == []
 
 
 def test_figures_are_measured_once(lsi: Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

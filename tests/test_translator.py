@@ -22,7 +22,7 @@ from fdgpriv.data.dataset import Dataset, Domain
 from fdgpriv.defense import Defense, Guarantee
 from fdgpriv.evaluation.attack_evaluation import AttackEvaluation
 from fdgpriv.evaluation.attack_trials import AttackTrials
-from fdgpriv.simulation.head import HeadSimulator
+from fdgpriv.simulation.head import SentHeadSimulator
 from fdgpriv.simulation.simulator import ClientImages, ClientSample
 from fdgpriv.simulation.translator import TranslatorSimulator
 from fdgpriv.threat import threat
@@ -122,7 +122,7 @@ def test_a_translator_is_made_of_trained_heads(translated: Fitted, monkeypatch: 
     ((names, answers),) = calls
     assert len(made) == len(names) == 4
     heads = translated.evaluator().series(ClassifierHead.kind).simulator
-    assert isinstance(heads, HeadSimulator)
+    assert isinstance(heads, SentHeadSimulator)
     rng = generator(3)
     for name, sample in zip(names, asked, strict=True):
         expected, _ = heads.trained(sample, rng)

@@ -6,7 +6,7 @@ from torch import Tensor
 from fdgpriv.artifacts.parameters import ClassifierHead
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.models.cpu_io import latents_of
-from fdgpriv.simulation.head import HeadSimulator
+from fdgpriv.simulation.head import SentHeadSimulator
 from fdgpriv.simulation.simulator import ClientImages, ClientSample
 from fdgpriv.statistics.interval import mean_interval
 from fdgpriv.utils.seeds import generator
@@ -27,7 +27,7 @@ def latent_space(evaluator: Evaluator) -> dict[str, float]:
     head's running statistics without their initial values.
     """
     series = evaluator.artifact_series.get(ClassifierHead.kind)
-    if series is None or not isinstance(series.simulator, HeadSimulator):
+    if series is None or not isinstance(series.simulator, SentHeadSimulator):
         return {}
     eligible = [name for name in series.clients if len(evaluator.population.data(name)) > NEIGHBOURS]
     rows = []
@@ -41,7 +41,7 @@ def latent_space(evaluator: Evaluator) -> dict[str, float]:
     return figures
 
 
-def _of_client(simulator: HeadSimulator, images: ClientImages, rng: torch.Generator) -> dict[str, float]:
+def _of_client(simulator: SentHeadSimulator, images: ClientImages, rng: torch.Generator) -> dict[str, float]:
     """The figures of one client, whose stage 1 is repeated on its images."""
     head, model = simulator.trained(ClientSample.all_of(images), rng)
     real = latents_of(model, images.images)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fdgpriv.artifacts.artifact import SERVER, Artifact, Message
 from fdgpriv.artifacts.parameters import ClassifierHead, ModelState
+from fdgpriv.federation.federation import Federation
 from fdgpriv.simulation.artifact_series import ArtifactSeries, EarlierRound
 from fdgpriv.simulation.recorded_run import RecordedRun
 from fdgpriv.simulation.relays import reaches_all, receiver_of, relayed_to
@@ -20,28 +21,15 @@ from fdgpriv.simulation.training import TrainingSimulator
 from fdgpriv.threat import Capability
 
 
-@dataclass(frozen=True, eq=False)
-class HeadSimulator(ClientSimulator, DefendedSimulator):
-    """The head of a model that the method's client trains locally, by the server's request."""
+class HeadSimulator(Simulator):
+    """Simulates heads; vectors are their differences from the received head.
+
+    Attributes:
+        federation: As trained.
+    """
 
     kind = ClassifierHead.kind
-
-    def answer(self, sample: ClientSample, rng: torch.Generator) -> Message:
-        head, _ = self.trained(sample, rng)
-        return [head]
-
-    def trained(self, sample: ClientSample, rng: torch.Generator) -> tuple[ClassifierHead, Any]:
-        """The undefended head that a client with these images trains, and its model in evaluation mode."""
-        client = self.client(sample, rng)
-        head = answered(client, self.verb, sample.received_model, ClassifierHead)
-        return head, client.model.eval()
-
-    def synthesised(self, head: ClassifierHead, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Latents (N, p) and their classes (N,) that the method's server synthesises from this head, on the CPU."""
-        method: Any = self.method
-        single = replace(self.federation, clients=(head.client,))
-        synthetic, _, _ = method.synthesised(single, {head.client: [head]}, rng)
-        return synthetic.latents.cpu(), synthetic.labels.cpu()
+    federation: Federation
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """Differences of its statistics and its layer from the received head, concatenated."""
@@ -68,13 +56,37 @@ class HeadSimulator(ClientSimulator, DefendedSimulator):
 
 
 @dataclass(frozen=True, eq=False)
+class SentHeadSimulator(HeadSimulator, ClientSimulator, DefendedSimulator):
+    """The head that the method's client trains and sends alone, by the server's request."""
+
+    def answer(self, sample: ClientSample, rng: torch.Generator) -> Message:
+        head, _ = self.trained(sample, rng)
+        return [head]
+
+    def trained(self, sample: ClientSample, rng: torch.Generator) -> tuple[ClassifierHead, Any]:
+        """The undefended head that a client with these images trains, and its model in evaluation mode."""
+        client = self.client(sample, rng)
+        head = answered(client, self.verb, sample.received_model, ClassifierHead)
+        return head, client.model.eval()
+
+    def synthesised(self, head: ClassifierHead, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Latents (N, p) and their classes (N,) that the method's server synthesises from this head, on the CPU."""
+        method: Any = self.method
+        single = replace(self.federation, clients=(head.client,))
+        synthetic, _, _ = method.synthesised(single, {head.client: [head]}, rng)
+        return synthetic.latents.cpu(), synthetic.labels.cpu()
+
+
+@dataclass(frozen=True, eq=False)
 class RelayedHeadSimulator(HeadSimulator):
     """The head of a client's model, as the server relays it.
 
     Attributes:
+        federation: As trained.
         models: Simulates the models.
     """
 
+    federation: Federation
     models: TrainingSimulator
 
     def simulate(self, sample: ClientSample, rng: torch.Generator) -> Artifact:
@@ -100,7 +112,7 @@ def head_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
         return None
     verb = next(verb for verb, _ in shared.values())
     return ArtifactSeries(
-        simulator=HeadSimulator(run.method, run.federation, run.defense, run.client_template, verb),
+        simulator=SentHeadSimulator(run.method, run.federation, run.defense, run.client_template, verb),
         level="client",
         wire={name: artifact for name, (_, artifact) in shared.items()},
         clients=tuple(shared),
@@ -131,13 +143,11 @@ def relayed_head_series(
                 partial.add(artifact.round)
     if trained is None or not heads:
         return None
-    verb = next(r.verb for r, _ in run.transcript.of_kind(ClassifierHead.kind) if r.relayed)
-    client = run.method, run.federation, run.defense, run.client_template, verb
     last = EarlierRound(trained.number, trained.simulator, trained.wire, trained.received_model)
     rounds = [
         EarlierRound(
             earlier.number,
-            RelayedHeadSimulator(*client, earlier.simulator),
+            RelayedHeadSimulator(run.federation, earlier.simulator),
             heads[earlier.number],
             earlier.received_model,
             earlier.whole and earlier.number not in partial,
