@@ -265,16 +265,12 @@ def _mean_shares(earliest: _BiasGrowth, calibration: _GrowthOnShares) -> Tensor:
 
 def _agreement(rounds: Sequence[_BiasGrowth]) -> Tensor:
     """(R, R): the mean product of a client's growth in two rounds, over the clients of both rounds."""
-    agreement = torch.eye(len(rounds))
-    for i, growth in enumerate(rounds):
-        for j, other in enumerate(rounds[:i]):
-            products = [
-                (client_growth * other.others[name]).mean()
-                for name, client_growth in growth.others.items()
-                if name in other.others
-            ]
-            agreement[i, j] = agreement[j, i] = torch.stack(products).mean() if products else 0.0
-    return agreement
+    names = sorted({name for growth in rounds for name in growth.others})
+    absent = torch.zeros_like(rounds[0].mean)
+    rows = torch.stack([torch.stack([growth.others.get(name, absent) for name in names]) for growth in rounds])
+    known = torch.tensor([[name in growth.others for name in names] for growth in rounds]).to(rows)
+    agreement = torch.einsum("rnk,snk->rs", rows, rows) / rows.shape[2] / (known @ known.T).clamp_min(1)
+    return agreement.fill_diagonal_(1)
 
 
 def _weights(agreement: Tensor, early: int) -> Tensor:

@@ -13,20 +13,21 @@ from fdgpriv.statistics.kernel_ridge import KernelRidge, RegressionLoss
 
 
 def gram(kernel: str, one: Tensor, other: Tensor, width: float) -> Tensor:
-    rows = [[a @ b if kernel == "linear" else (-(a - b).square().sum() / width).exp() for b in other] for a in one]
-    return torch.tensor(rows, dtype=torch.float64)
+    if kernel == "linear":
+        return (one[:, None] * other).sum(2).double()
+    return (-(one[:, None] - other).square().sum(2) / width).exp().double()
 
 
 def on_the_others(
     kernel: str, inputs: Tensor, targets: Tensor, center: Tensor, ridge: float, width: float
 ) -> tuple[Tensor, Tensor]:
     """Each row's prediction by the regression on all others, and the errors' mean square."""
-    found = []
+    found, whole = [], gram(kernel, inputs, inputs, width)
     for i in range(len(inputs)):
         rest = torch.arange(len(inputs)) != i
-        within = gram(kernel, inputs[rest], inputs[rest], width) + ridge * torch.eye(len(inputs) - 1)
+        within = whole[rest][:, rest] + ridge * torch.eye(len(inputs) - 1)
         weights = torch.linalg.solve(within, targets[rest] - center)
-        found.append((gram(kernel, inputs[i : i + 1], inputs[rest], width) @ weights + center)[0])
+        found.append(whole[i, rest] @ weights + center)
     return torch.stack(found), (torch.stack(found) - targets).square().mean()
 
 

@@ -292,6 +292,19 @@ def test_a_client_that_moved_furthest_is_cut() -> None:
     assert float(last.observed.norm()) == pytest.approx(longest, rel=1e-5)
 
 
+def test_rounds_agree_by_the_clients_of_both(rng: torch.Generator) -> None:
+    nobody: Any = None
+    clients = ["abc", "bcd", "e"]
+    rounds = [
+        last_layer._BiasGrowth(nobody, {name: torch.randn(4, generator=rng) for name in names}, torch.zeros(4), 1.0)
+        for names in clients
+    ]
+    common = [float((rounds[0].others[name] * rounds[1].others[name]).mean()) for name in "bc"]
+    wanted = torch.eye(3)
+    wanted[0, 1] = wanted[1, 0] = sum(common) / 2
+    torch.testing.assert_close(last_layer._agreement(rounds), wanted)
+
+
 @pytest.mark.parametrize("bias", [True, False])
 def test_the_layer_has_one_entry_for_each_class(bias: bool, rng: torch.Generator) -> None:
     nobody: Any = None

@@ -188,13 +188,18 @@ def test_the_first_networks_compare_styles(kind: str, frozen: bool) -> None:
 # From the user's files
 
 
-@pytest.fixture
-def alex(tmp_path: Path) -> Path:
-    """A folder with torchvision's AlexNet of random tensors."""
+@pytest.fixture(scope="module")
+def trunk() -> dict[str, Tensor]:
+    """The convolutions of torchvision's AlexNet, of random tensors."""
     with warnings_ignored(UserWarning):
-        trunk = lpips.LPIPS(net="alex", pnet_rand=True, verbose=False).net
-    state = {f"features.{name.split('.', 1)[1]}": tensor for name, tensor in trunk.state_dict().items()}
-    torch.save(state, tmp_path / "alexnet-owt-7be5be79.pth")
+        alexnet = lpips.LPIPS(net="alex", pnet_rand=True, verbose=False).net
+    return {f"features.{name.split('.', 1)[1]}": tensor for name, tensor in alexnet.state_dict().items()}
+
+
+@pytest.fixture
+def alex(trunk: dict[str, Tensor], tmp_path: Path) -> Path:
+    """A folder with this AlexNet."""
+    torch.save(trunk, tmp_path / "alexnet-owt-7be5be79.pth")
     return tmp_path
 
 

@@ -166,9 +166,10 @@ def backbone(
             on `small_resnet`, which is made for 32 px.
     """
     network_type, weights_path = architecture(name), None if weights is None else Path(weights)
+    path = network_type.find(weights_path)
     with drawing_from(rng):
         network = network_type.build()
-    if (path := network_type.find(weights_path)) is not None:
+    if path is not None:
         network_type.load(network, path)
     stages, channels = network_type.cut(network, small_input)
     mean, std = network_type.colours or (mean, std)
