@@ -212,7 +212,10 @@ class Options:
             path, may_be_table = self.data_root.expanduser(), self.dataset == "folder"
             if not path.is_dir() and not (may_be_table and is_table(path)):
                 table = " or a table .csv" if may_be_table else ""
-                raise BadUsage(f"--data-root: want the folder{table} of {self.dataset}, got {self.data_root}")
+                lack = "is a file" if path.exists() else "does not exist"
+                raise BadUsage(
+                    f"--data-root: want the folder{table} of {self.dataset}, got {self.data_root}, which {lack}"
+                )
         if self.partition == GIVEN and self.dataset != "folder":
             raise BadUsage(
                 f"--partition: given is read from images of your own, want --dataset folder; got {self.dataset}"
