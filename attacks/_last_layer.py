@@ -25,6 +25,7 @@ from fdgpriv.utils.seeds import generator
 from fdgpriv.view import SeenRound
 
 from ._inversion import bias_change
+from ._kept_layers import LayerDeviations
 from ._simulation import simulated_in_round
 
 MIN_OTHER_CLIENTS = 5  # fewer other clients have too noisy a mean
@@ -211,7 +212,7 @@ def centred_shares(adversary: Adversary, observation: Observation, count: int) -
     Rounds in which clients differ by far more than simulated clients are left out: they trained in another way (LSI's
     clients pretrain before the first round). Where clients keep a last layer of their own, it grows by their shares in the
     round in which all start from the same layer; later it makes up for what it grew too far, so that growth of these rounds
-    is left out, too.
+    is left out, too, and how far the layers themselves have come apart is read where it is more reliable.
     The growth of a client that took more or fewer steps than the others is no deviation from theirs: of it the earliest
     round is read alone, by simulated clients of its number of images.
 
@@ -221,18 +222,24 @@ def centred_shares(adversary: Adversary, observation: Observation, count: int) -
         count: Number of clients that are simulated in one round.
     """
     growths = [_BiasGrowth.of(seen) for seen in adversary.view(observation) if _has_growth(seen)]
-    rounds = [growth for growth in growths if growth.starts_alike] or growths
+    alike = [growth for growth in growths if growth.starts_alike]
+    rounds, kept = alike or growths, _kept_layers(growths) if growths else None
+    without_growth = None if kept is None else _of_kept(kept, adversary.hedged_shares, observation)
+    if kept is not None and not alike:
+        return without_growth
     while True:
         earliest = next((growth for growth in rounds if growth.seen.whole), None)
         if earliest is None:
-            return None
+            return without_growth
         calibration = _GrowthOnShares.of(adversary, earliest.seen, count, adversary.typical)
         if earliest.spread <= _MAX_RELATIVE_SPREAD * calibration.spread:
             break
         rounds = [growth for growth in rounds if growth.seen.number > earliest.seen.number]
     if not calibration.clear:
-        return None
+        return without_growth
     mean = _mean_shares(earliest, calibration)
+    if kept is not None and kept.reliability > calibration.reliability(earliest.spread):
+        return _of_kept(kept, mean.float(), observation)
     if _takes_other_steps(adversary, earliest.seen.simulator, observation.n_images):
         of_its_size = _GrowthOnShares.of(adversary, earliest.seen, count, observation.n_images)
         shares = of_its_size.shrunk_shares(earliest.observed_growth, mean, earliest.spread / calibration.slope)
@@ -246,6 +253,11 @@ def centred_shares(adversary: Adversary, observation: Observation, count: int) -
     deviation = (weights[:, None] * torch.stack([growth.observed for growth in rounds])).sum(0)
     shares = mean + deviation * earliest.spread / calibration.slope
     return as_shares(shares[None], torch.tensor([observation.n_images]))[0]
+
+
+def _of_kept(kept: LayerDeviations, mean: Tensor, observation: Observation) -> Tensor:
+    """(K,): the label distribution by a layer that a client keeps, from the clients' `mean` shares."""
+    return as_shares(kept.shares(mean, observation.n_images)[None], torch.tensor([observation.n_images]))[0]
 
 
 def _takes_other_steps(adversary: Adversary, simulator: Simulator, n_images: int) -> bool:
@@ -301,13 +313,35 @@ def _has_growth(seen: SeenRound) -> bool:
     return all(name in artifact.tensors() for artifact in (seen.artifact, *seen.others.values()))
 
 
-def _bias_name(simulator: Simulator, artifact: Artifact) -> str:
-    """The name of the last layer's bias in artifacts of this simulator; of its weight where it has no bias."""
+def _layer_names(simulator: Simulator, artifact: Artifact) -> Sequence[str]:
+    """The names of the last layer's weight, and of its bias if it has one, in artifacts of this simulator."""
     if isinstance(simulator, TrainingSimulator):
-        return simulator.last_layer[-1]
+        return simulator.last_layer
     assert isinstance(simulator, HeadSimulator)
     classes = simulator.federation.classes
-    return [name for name, tensor in artifact.tensors().items() if tensor.ndim and len(tensor) == classes][-1]
+    return [name for name, tensor in artifact.tensors().items() if tensor.ndim and len(tensor) == classes]
+
+
+def _bias_name(simulator: Simulator, artifact: Artifact) -> str:
+    """The name of the last layer's bias in artifacts of this simulator; of its weight where it has no bias."""
+    return _layer_names(simulator, artifact)[-1]
+
+
+def _kept_layers(rounds: Sequence[_BiasGrowth]) -> LayerDeviations | None:
+    """The last layers of the latest of these rounds, where clients keep them from round to round; else None.
+
+    Clients keep them if they are sent alone and differ before training, or if they were alike in an earlier round.
+    """
+    seen, alike = rounds[-1].seen, [growth for growth in rounds if growth.starts_alike]
+    is_kept = not rounds[-1].starts_alike and (bool(alike) or isinstance(seen.simulator, HeadSimulator))
+    if not is_kept or isinstance(seen.artifact, ModelUpdate):
+        return None
+    names = _layer_names(seen.simulator, seen.artifact)
+    layers = [[artifact.tensors()[name] for name in names] for artifact in (seen.artifact, *seen.others.values())]
+    growth = []
+    if alike and alike[0].others.keys() >= seen.others.keys():
+        growth = [alike[0].observed, *(alike[0].others[name] for name in seen.others)]
+    return LayerDeviations.of(layers[0], layers[1:], growth)
 
 
 def _growth(simulator: Simulator, artifact: Artifact, received_model: ModelState | None) -> Tensor:

@@ -78,8 +78,9 @@ class CalibrationLayout:
             shifted: Whether each client's images are changed to another look.
         """
         held_back = [(number, domain) for number, domain in held_back if len(domain)]
-        if self.series.needs_all_clients or (self.series.is_global and self.series.expensive) or not held_back:
-            return Calibration()  # models that are trained together are not simulated
+        together = self.series.needs_all_clients or (self.series.is_global and self.series.expensive)
+        if together or self.series.kept or not held_back:
+            return Calibration()  # models that are trained together, or kept over rounds, are not simulated
         layout = self._layout(held_back, holder, shifted)
         per_client = _EXPENSIVE_ARTIFACTS if self.series.expensive else _ARTIFACTS
         groups = layout.groups(sizes, dict.fromkeys([size for size in sizes if size is not None], per_client), {})

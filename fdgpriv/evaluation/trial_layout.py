@@ -389,10 +389,11 @@ class TrialLayout:
     def _random(self, group: ImageGroup, public: Tensor, earlier_public: PublicRows) -> Sequence[ReferenceArtifact]:
         """Artifacts drawn from the public distribution; if evaluating them is expensive, the same few for all trials.
 
-        In earlier rounds they have the same weights on the same simulated clients. If the sender is the secret they start from
-        another client's model, since the client's own model would reveal it.
+        In earlier rounds they have the same weights on the same simulated clients. If the sender is the secret, or clients keep
+        their artifact, they start from another client's model, since the client's own model would reveal the secret.
         """
-        client = self._next_client(group.client) if self.needs.hidden_names else group.client
+        start_elsewhere = self.needs.hidden_names or self.series.kept
+        client = self._next_client(group.client) if start_elsewhere else group.client
         received_model = self.series.received_model.get(client)
         are_shared = self.needs.image_bounds or self.series.expensive
         key = (group.size, id(received_model))

@@ -57,6 +57,8 @@ class ArtifactSeries(Generic[C]):
         needs: Capabilities that an adversary needs to observe the artifacts.
         expensive: Whether simulating or evaluating an artifact is expensive, so that each control has fewer.
         trained: Whether a client trains the artifact, from a model that was trained on its images before.
+        kept: Whether clients keep the last layer in the artifact from round to round, so that the model from which a client
+            trains contains its own earlier artifact, and a simulated client has none of its own.
         reaches_all: Whether every client receives every other client's artifact in each round.
         part_of: The series whose artifacts contain these, for adversaries that read those.
         withheld: Shadow clients whose artifact the defense would have withheld.
@@ -76,6 +78,7 @@ class ArtifactSeries(Generic[C]):
     needs: frozenset[Capability] = frozenset()
     expensive: bool = False
     trained: bool = False
+    kept: bool = False
     reaches_all: bool = False
     part_of: str = ""
     withheld: frozenset[str] = frozenset()

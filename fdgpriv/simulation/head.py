@@ -171,6 +171,7 @@ def relayed_head_series(
         history=tuple(history),
         expensive=True,
         trained=True,
+        kept=True,
         reaches_all=reaches_all(run.transcript, ClassifierHead.kind),
         part_of=trained.called,
     )

@@ -202,6 +202,7 @@ def training_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
     if first != last and len(started) == 1:
         simulator = replace(simulator, first=InRound(replace(simulator, round=first), started[0]))
     receivers = relayed_to(transcript, kind)
+    sent = transcript.models_sent(last).values()
     return ArtifactSeries(
         simulator=simulator,
         level="client",
@@ -222,6 +223,7 @@ def training_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
         needs=frozenset(() if receivers else {Capability.HAS_UPDATES}),
         expensive=True,
         trained=True,
+        kept=any(not model.state.keys() >= set(simulator.last_layer) for model in sent),
     )
 
 
