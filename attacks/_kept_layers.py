@@ -58,7 +58,8 @@ class LayerDeviations:
     def shares(self, mean: Tensor, n_images: int) -> Tensor:
         """(K,): `mean` shares moved by the deviations, as far as clients of so many random images differ in their shares."""
         spread = (mean * (1 - mean)).clamp_min(0).mean().div(n_images).sqrt()
-        return mean + self.reliability**0.5 * spread * self.observed
+        shares: Tensor = mean + self.reliability**0.5 * spread * self.observed
+        return shares
 
 
 def _measured(layer: Sequence[Tensor]) -> Tensor:

@@ -81,7 +81,10 @@ def test_a_folder_holds_what_the_command_leaves(digits: Dataset, tmp_path: Path)
         ({"preset": "slow"}, "--preset: want one of"),
         ({"resume": True}, "resume: want out"),
         ({"defenses": [Doubling(), Doubling()]}, "--defense: want each value once"),
-        ({"dataset": "pacs", "data_root": "no/where"}, "--data-root: want the folder of pacs, got no/where, which does not exist"),
+        (
+            {"dataset": "pacs", "data_root": "no/where"},
+            "--data-root: want the folder of pacs, got no/where, which does not",
+        ),
         ({"target": "scan"}, "run_audit: want an argument of .*got 'target'; did you mean 'targets'"),
         ({"clients": "many"}, "clients: want a whole number or none, got 'many'"),
         ({"seed": 1}, "run_audit: want an argument of .*got 'seed'; did you mean 'seeds'"),

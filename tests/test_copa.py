@@ -134,6 +134,8 @@ def test_the_server_knows_where_heads_began(tiny: Dataset) -> None:
         began, number = series.received_model[name], series.number
         before = state(fitted.transcript, name, number - 1)
         assert torch.equal(began.state["head.weight"], before["head.weight"])
+    assert series.kept
+    assert not fitted_once(tiny, clients=6, method="fedavg", settings={"rounds": "2"}).shared.series("model_state").kept
 
 
 def test_relayed_heads_are_read_by_clients(tiny: Dataset) -> None:
@@ -157,15 +159,21 @@ def test_relayed_heads_are_read_by_clients(tiny: Dataset) -> None:
 
 
 def test_a_client_sees_the_heads_of_all_rounds(tiny: Dataset) -> None:
-    """All other clients' beside the observed one, and beside one that it simulates."""
+    """All other clients' beside the observed one and beside a random one, which is not made from the client's own head."""
     evaluator = fitted_once(tiny, clients=6, method="copa", settings={"rounds": "3"}, keep="all").evaluator()
     series = evaluator.series(ClassifierHead.kind)
     for role, rounds in {"client": [0, 1], "third_party": [1]}.items():
         asked = evaluator.adversaries(series, threat(role), (None,), LabelShares())[0]
-        for scored in (asked.trials[0].by_role["attack"][0], asked.calibration[-1].scored):
-            view = asked.adversary.view(scored.observation)
+        assert not asked.calibration  # a simulated client has kept no head of its own
+        attacked, drawn = (asked.trials[0].by_role[role][0].observation for role in ("attack", "random_style"))
+        for observation in (attacked, drawn):
+            view = asked.adversary.view(observation)
             assert [seen.number for seen in view] == rounds
             assert all(len(seen.others) >= 5 for seen in view)
+    names = [trial.client for trial in asked.trials]
+    weight = drawn.artifact.tensors()["weight"]
+    began = [series.received_model[name].state["head.weight"] for name in (names[0], names[1])]
+    assert (weight - began[1]).norm() < (weight - began[0]).norm()
 
 
 def test_defenses_that_cannot_work_are_refused() -> None:
