@@ -79,8 +79,9 @@ class CalibrationLayout:
         """
         held_back = [(number, domain) for number, domain in held_back if len(domain)]
         together = self.series.needs_all_clients or (self.series.is_global and self.series.expensive)
-        if together or self.series.kept or not held_back:
-            return Calibration()  # models that are trained together, or kept over rounds, are not simulated
+        kept = self.series.kept and not self.needs.image_bounds  # images are not read from how far layers have come apart
+        if together or kept or not held_back:
+            return Calibration()  # models that are trained together, or layers that are kept, are not simulated
         layout = self._layout(held_back, holder, shifted)
         per_client = _EXPENSIVE_ARTIFACTS if self.series.expensive else _ARTIFACTS
         groups = layout.groups(sizes, dict.fromkeys([size for size in sizes if size is not None], per_client), {})
