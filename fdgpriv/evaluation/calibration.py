@@ -79,7 +79,7 @@ class CalibrationLayout:
         """
         held_back = [(number, domain) for number, domain in held_back if len(domain)]
         together = self.series.needs_all_clients or (self.series.is_global and self.series.expensive)
-        kept = self.series.kept and not self.needs.image_bounds  # images are not read from how far layers have come apart
+        kept = self.series.kept and not self.needs.image_bounds  # no images are read from kept layers
         if together or kept or not held_back:
             return Calibration()  # models that are trained together, or layers that are kept, are not simulated
         layout = self._layout(held_back, holder, shifted)

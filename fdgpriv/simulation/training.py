@@ -202,7 +202,8 @@ def training_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
     if first != last and len(started) == 1:
         simulator = replace(simulator, first=InRound(replace(simulator, round=first), started[0]))
     receivers = relayed_to(transcript, kind)
-    sent = transcript.models_sent(last).values()
+    sent = set.intersection(*(set(model.state) for model in transcript.models_sent(last).values()))
+    kept = set(next(iter(wire.values())).tensors()) - sent
     return ArtifactSeries(
         simulator=simulator,
         level="client",
@@ -223,7 +224,7 @@ def training_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
         needs=frozenset(() if receivers else {Capability.HAS_UPDATES}),
         expensive=True,
         trained=True,
-        kept=any(not model.state.keys() >= set(simulator.last_layer) for model in sent),
+        kept=bool(kept) and not kept.isdisjoint(simulator.last_layer),
     )
 
 
