@@ -139,8 +139,9 @@ def test_nothing_is_simulated_if_all_clients_count(evaluator: Evaluator) -> None
     target = evaluator.series(StyleStatistics.kind)
     empty = held[0][1].take(torch.arange(0))
     for none in (
-        found(SimpleNamespace(is_global=True, needs_all_clients=False, expensive=True)),
-        found(SimpleNamespace(is_global=False, needs_all_clients=True)),
+        found(SimpleNamespace(is_global=True, needs_all_clients=False, expensive=True, kept=False)),
+        found(SimpleNamespace(is_global=False, needs_all_clients=True, kept=False)),
+        found(SimpleNamespace(is_global=False, needs_all_clients=False, kept=True)),
         found(target, []),
         found(target, [(0, empty)]),
     ):
