@@ -223,9 +223,9 @@ def centred_shares(adversary: Adversary, observation: Observation, count: int) -
     """
     growths = [_BiasGrowth.of(seen) for seen in adversary.view(observation) if _has_growth(seen)]
     alike = [growth for growth in growths if growth.starts_alike]
-    rounds, kept = alike or growths, _kept_layers(growths) if growths else None
-    without_growth = None if kept is None else _of_kept(kept, adversary.hedged_shares, observation)
-    if kept is not None and not alike:
+    rounds, kept_layers = alike or growths, _kept_layers(growths[-1], alike) if growths else None
+    without_growth = None if kept_layers is None else _of_kept(kept_layers, adversary.hedged_shares, observation)
+    if kept_layers is not None and not alike:
         return without_growth
     while True:
         earliest = next((growth for growth in rounds if growth.seen.whole), None)
@@ -238,8 +238,8 @@ def centred_shares(adversary: Adversary, observation: Observation, count: int) -
     if not calibration.clear:
         return without_growth
     mean = _mean_shares(earliest, calibration)
-    if kept is not None and kept.reliability > calibration.reliability(earliest.spread):
-        return _of_kept(kept, mean.float(), observation)
+    if kept_layers is not None and kept_layers.reliability > calibration.reliability(earliest.spread):
+        return _of_kept(kept_layers, mean.float(), observation)
     if _takes_other_steps(adversary, earliest.seen.simulator, observation.n_images):
         of_its_size = _GrowthOnShares.of(adversary, earliest.seen, count, observation.n_images)
         shares = of_its_size.shrunk_shares(earliest.observed_growth, mean, earliest.spread / calibration.slope)
@@ -255,9 +255,9 @@ def centred_shares(adversary: Adversary, observation: Observation, count: int) -
     return as_shares(shares[None], torch.tensor([observation.n_images]))[0]
 
 
-def _of_kept(kept: LayerDeviations, mean: Tensor, observation: Observation) -> Tensor:
+def _of_kept(layers: LayerDeviations, mean: Tensor, observation: Observation) -> Tensor:
     """(K,): the label distribution by a layer that a client keeps, from the clients' `mean` shares."""
-    return as_shares(kept.shares(mean, observation.n_images)[None], torch.tensor([observation.n_images]))[0]
+    return as_shares(layers.shares(mean, observation.n_images)[None], torch.tensor([observation.n_images]))[0]
 
 
 def _takes_other_steps(adversary: Adversary, simulator: Simulator, n_images: int) -> bool:
@@ -327,13 +327,17 @@ def _bias_name(simulator: Simulator, artifact: Artifact) -> str:
     return _layer_names(simulator, artifact)[-1]
 
 
-def _kept_layers(rounds: Sequence[_BiasGrowth]) -> LayerDeviations | None:
-    """The last layers of the latest of these rounds, where clients keep them from round to round; else None.
+def _kept_layers(latest: _BiasGrowth, alike: Sequence[_BiasGrowth]) -> LayerDeviations | None:
+    """The last layers of the latest round, where clients keep them from round to round; else None.
 
     Clients keep them if they are sent alone and differ before training, or if they were alike in an earlier round.
+
+    Args:
+        latest: The growth in the latest round.
+        alike: That in each round in which all layers were alike before training.
     """
-    seen, alike = rounds[-1].seen, [growth for growth in rounds if growth.starts_alike]
-    is_kept = not rounds[-1].starts_alike and (bool(alike) or isinstance(seen.simulator, HeadSimulator))
+    seen = latest.seen
+    is_kept = latest not in alike and (bool(alike) or isinstance(seen.simulator, HeadSimulator))
     if not is_kept or isinstance(seen.artifact, ModelUpdate):
         return None
     names = _layer_names(seen.simulator, seen.artifact)

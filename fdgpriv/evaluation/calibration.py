@@ -79,8 +79,8 @@ class CalibrationLayout:
         """
         held_back = [(number, domain) for number, domain in held_back if len(domain)]
         together = self.series.needs_all_clients or (self.series.is_global and self.series.expensive)
-        kept = self.series.kept and not self.needs.image_bounds  # no images are read from kept layers
-        if together or kept or not held_back:
+        reads_kept = self.series.kept and not self.needs.image_bounds  # no images are read from kept layers
+        if together or reads_kept or not held_back:
             return Calibration()  # models that are trained together, or layers that are kept, are not simulated
         layout = self._layout(held_back, holder, shifted)
         per_client = _EXPENSIVE_ARTIFACTS if self.series.expensive else _ARTIFACTS

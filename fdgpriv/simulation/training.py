@@ -203,7 +203,7 @@ def training_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
         simulator = replace(simulator, first=InRound(replace(simulator, round=first), started[0]))
     receivers = relayed_to(transcript, kind)
     sent = set.intersection(*(set(model.state) for model in transcript.models_sent(last).values()))
-    kept = set(next(iter(wire.values())).tensors()) - sent
+    not_sent = set(next(iter(wire.values())).tensors()) - sent
     return ArtifactSeries(
         simulator=simulator,
         level="client",
@@ -224,7 +224,7 @@ def training_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
         needs=frozenset(() if receivers else {Capability.HAS_UPDATES}),
         expensive=True,
         trained=True,
-        kept=bool(kept) and not kept.isdisjoint(simulator.last_layer),
+        kept=bool(not_sent) and not not_sent.isdisjoint(simulator.last_layer),
     )
 
 
