@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ from fdgpriv.utils.seeds import generator
 from ._averaging import Aggregation, AveragingClient, FederatedAveraging
 from ._federation import Batch, answered, load_average
 
-_HEAD = "head."  # prefix of the names of a head's tensors
+_HEAD, _ENSEMBLE = "head.", "ensemble."  # prefixes of the names of tensors: of a client's head, and of all heads
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,9 @@ class COPA(FederatedAveraging):
     the ensemble of heads. Ours are: the ensemble is the mean of the heads' probabilities; each client adds to its
     cross-entropy the mean of those of the other clients' heads, which stay fixed, on its features; all heads begin alike.
     The batch and instance normalisation that the paper proposes is left out. Training is FedAvg's.
+
+    A client holds the extractor, its own head and those of all other clients: their ensemble is the global model that is
+    evaluated, and attacked.
 
     Attributes:
         heads_weight: Weight of the other clients' heads in a client's loss; 0 trains on its own head alone.
@@ -58,15 +61,26 @@ class COPA(FederatedAveraging):
         return self.local_training.network(model)
 
     def disclosure(self) -> Disclosure:
-        no_head = "clients are sent an extractor without a head; each client's model is attacked as a whole"
         common, named = super().disclosure(), (ModelState.kind,)
-        return replace(common, individual=common.uploads, named=named, not_evaluated={"global_model": no_head})
+        return replace(common, individual=common.uploads, named=named, global_model=ensemble)
 
     def aggregation(self, federation: Federation) -> "COPAAggregation":
         return COPAAggregation(self, federation.clients)
 
     def client(self, federation: Federation, data: ClientData, rng: torch.Generator) -> "COPAClient":
         return COPAClient(self, federation, data, rng)
+
+
+def ensemble(extractor: ModelState, heads: Sequence[ClassifierHead]) -> ModelState:
+    """The model that a client holds: an extractor and the ensemble of at least one head.
+
+    Its single head, with which training would continue, is the mean of all.
+    """
+    weight, bias = (torch.stack([head.state[name] for head in heads]) for name in ("weight", "bias"))
+    joined = {"weight": weight, "bias": bias, "known": torch.ones(len(heads), dtype=torch.int64)}
+    state = {f"{_HEAD}{name}": joined[name].mean(0) for name in ("weight", "bias")}
+    state |= {f"{_ENSEMBLE}{name}": tensor for name, tensor in joined.items()}
+    return replace(extractor, state=extractor.state | state)
 
 
 class OwnHead(LocalModule, nn.Linear):
@@ -89,12 +103,20 @@ class HeadEnsemble(LocalModule):
         self.known: Tensor
         self.register_buffer("weight", torch.zeros(clients, classes, width))
         self.register_buffer("bias", torch.zeros(clients, classes))
-        self.register_buffer("known", torch.zeros(clients, dtype=torch.bool))
+        self.register_buffer("known", torch.zeros(clients, dtype=torch.int64))  # 1, or 0
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *arguments: Any) -> None:
+        """Loads the heads of any number of clients: an adversary's own federations have fewer."""
+        for name, buffer in list(self.named_buffers()):
+            if prefix + name in state_dict:
+                setattr(self, name, buffer.new_empty(state_dict[prefix + name].shape))
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
 
     def forward(self, features: Tensor) -> Tensor:
         """Log-probabilities (B, K) of features (B, D), of the heads that are known."""
-        logits = torch.einsum("nkd,bd->nbk", self.weight[self.known], features) + self.bias[self.known][:, None]
-        mean: Tensor = logits.log_softmax(2).logsumexp(0) - self.known.sum().log()
+        known = self.known.bool()
+        logits = torch.einsum("nkd,bd->nbk", self.weight[known], features) + self.bias[known][:, None]
+        mean: Tensor = logits.log_softmax(2).logsumexp(0) - known.sum().log()
         return mean
 
 
@@ -138,7 +160,7 @@ class COPAAggregation(Aggregation):
             position = self.clients.index(name)
             model.ensemble.weight[position] = latest.state["weight"]
             model.ensemble.bias[position] = latest.state["bias"]
-            model.ensemble.known[position] = True
+            model.ensemble.known[position] = 1
 
 
 class COPAClient(AveragingClient):

@@ -4,10 +4,11 @@ import math
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from conftest import Fitted
-from factories import federation, fitted_once, held, holding, network, refused, run, seeded, small
+from factories import evaluated, federation, fitted_once, held, holding, network, refused, run, seeded, small
 from factories_core import crossing
 from torch import Tensor
 
@@ -129,13 +130,61 @@ def test_a_round_is_plain_steps_beside_other_heads() -> None:
 def test_the_server_knows_where_heads_began(tiny: Dataset) -> None:
     fitted: Fitted = fitted_once(tiny, clients=6, method="copa", settings={"rounds": "2"})
     series = fitted.evaluator().series(ModelState.kind)
-    assert "global_model" not in fitted.evaluator().artifact_series
     for name in series.wire:
         began, number = series.received_model[name], series.number
         before = state(fitted.transcript, name, number - 1)
         assert torch.equal(began.state["head.weight"], before["head.weight"])
     assert series.kept
     assert not fitted_once(tiny, clients=6, method="fedavg", settings={"rounds": "2"}).shared.series("model_state").kept
+
+
+def test_the_ensemble_that_clients_hold_is_attacked(tiny: Dataset) -> None:
+    """The global model: the extractor sent, with every client's head of the round before, by plain softmax and mean."""
+    fitted: Fitted = fitted_once(tiny, clients=6, method="copa", settings={"rounds": "3"}, keep="all")
+    series = fitted.evaluator().series("global_model")
+    assert (series.number, [earlier.number for earlier in series.history]) == (2, [1])
+    for role in ("server", "client", "third_party"):
+        assert series.refused(threat(role)) is None
+    images = fitted.population.data("client-00").images[:5]
+    for number, wire in ((2, series.wire), (1, series.history[0].wire)):
+        attacked: Any = next(iter(wire.values()))
+        assert all(model is attacked for model in wire.values())
+        model: Any = fitted.method.model(fitted.federation, seeded(0))
+        attacked.load_into(model)
+        outputs = model.eval()(images).detach().exp()
+        sent = state(fitted.transcript, SERVER, number)
+        assert all(torch.equal(attacked.tensors()[name], tensor) for name, tensor in sent.items())
+        plain: Any = fitted.method.model(fitted.federation, seeded(0)).eval()
+        plain.load_state_dict(sent, strict=False)
+        features = plain.embedding(images).detach()
+        shares = torch.zeros(len(images), fitted.federation.classes)
+        for client in fitted.population.clients:
+            head = state(fitted.transcript, client, number - 1)
+            scores = (features @ head["head.weight"].T + head["head.bias"]).exp()
+            shares += scores / scores.sum(1, keepdim=True) / len(fitted.population.clients)
+        torch.testing.assert_close(outputs, shares, atol=1e-5, rtol=1e-4)
+
+
+def test_a_shadow_federation_gives_an_ensemble_of_its_heads(tiny: Dataset) -> None:
+    """It has fewer clients; its model is evaluated by the same network."""
+    fitted: Fitted = fitted_once(tiny, clients=6, method="copa", settings={"rounds": "3"}, keep="all")
+    simulator: Any = fitted.evaluator().series("global_model").simulator
+    images, labels = torch.rand(8, 3, 32, 32, generator=seeded(1)), torch.arange(8) % fitted.federation.classes
+    (model,) = simulator.trained_from_start([(images[:4], labels[:4]), (images[4:], labels[4:])], seeded(2))
+    assert model.state["ensemble.known"].tolist() == [1, 1]
+    network = simulator.network()
+    model.load_into(network)
+    outputs = network.eval()(images).exp()
+    torch.testing.assert_close(outputs.sum(1), torch.ones(8))
+
+
+def test_membership_is_asked_of_the_ensemble(tiny: Dataset) -> None:
+    fitted: Fitted = fitted_once(tiny, clients=6, method="copa", settings={"rounds": "3"}, keep="all")
+    for role in ("client", "third_party"):
+        scores = evaluated(fitted, "membership", "global_model", (None,), role=role)[None]
+        values = np.asarray(scores.headline["attack"])
+        assert values.size > 0
+        assert bool(np.isfinite(values).all())
 
 
 def test_relayed_heads_are_read_by_clients(tiny: Dataset) -> None:

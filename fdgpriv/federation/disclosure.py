@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.moments import Moments, StyleRule, styles_of
-from fdgpriv.artifacts.parameters import ClassifierHead, RepresentationTranslator
+from fdgpriv.artifacts.parameters import ClassifierHead, ModelState, RepresentationTranslator
 from fdgpriv.artifacts.prototypes import ClassPrototypes, ClusterPrototypes
 from fdgpriv.artifacts.style import InterpolationStyle, StyleStatistics
 from fdgpriv.data.dataset import ClientData
@@ -114,6 +114,8 @@ class Disclosure:
         weights: The clients' weights in the server's averages; None if it takes none, or that is not stated.
         interpolation: Computes the style that the server broadcasts from its clients' styles; None if there is none.
         not_evaluated: By name of a series of artifacts that were transferred and cannot be evaluated, the reason.
+        global_model: Builds the model that every client holds in a round from the part that the server sends to all and the
+            clients' heads that it relays; None if it sends the whole model.
     """
 
     method: str
@@ -133,6 +135,7 @@ class Disclosure:
     weights: Weights | None = None
     interpolation: Callable[[Sequence[StyleStatistics]], InterpolationStyle] | None = None
     not_evaluated: Mapping[str, str] = field(default_factory=dict)
+    global_model: Callable[[ModelState, Sequence[ClassifierHead]], ModelState] | None = None
 
     def releases(self, kind: str) -> int:
         """Maximum number of releases of this kind per client and run; per image for kinds of single images."""

@@ -91,12 +91,18 @@ class RelayedHeadSimulator(HeadSimulator):
 
     def simulate(self, sample: ClientSample, rng: torch.Generator) -> Artifact:
         shared = self.models.simulate(sample, rng)
-        state = self.models.after(shared, sample.received_model).state
-        head = {name.removeprefix(HEAD): tensor for name, tensor in state.items() if name.startswith(HEAD)}
-        return ClassifierHead(client=shared.client, round=shared.round, state=head)
+        return replace(
+            head_of(self.models.after(shared, sample.received_model)), client=shared.client, round=shared.round
+        )
 
 
 HEAD = "head."  # prefix of the names of a head's tensors in its model
+
+
+def head_of(model: ModelState) -> ClassifierHead:
+    """The head in a model, as an artifact of the same sender and round."""
+    state = {name.removeprefix(HEAD): tensor for name, tensor in model.state.items() if name.startswith(HEAD)}
+    return ClassifierHead(client=model.client, round=model.round, state=state)
 
 
 def _head(named: Mapping[str, Tensor], received_model: ModelState) -> dict[str, Tensor]:

@@ -8,13 +8,15 @@ import torch
 from torch import Tensor
 
 from fdgpriv.artifacts.artifact import SERVER
-from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.artifacts.parameters import ClassifierHead, ModelState
 from fdgpriv.data.dataset import ClientData
+from fdgpriv.federation.disclosure import FederatedMethod
 from fdgpriv.federation.held_out import held_out_split
 from fdgpriv.federation.local_engine import LocalEngine
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.federation.wire import Diverged, Wire
 from fdgpriv.simulation.artifact_series import ArtifactSeries, EarlierRound
+from fdgpriv.simulation.head import head_of
 from fdgpriv.simulation.recorded_run import RecordedRun
 from fdgpriv.simulation.relays import opposite_clients
 from fdgpriv.simulation.simulator import Simulator
@@ -44,7 +46,8 @@ class SharedModelSimulator(TrainingSimulator):
         wire = Wire({name: len(client) for name, client in data.items()}, self.defense)
         with suppress(Diverged):
             LocalEngine(1).run(self.method.for_clients(len(data)), federation, data, wire)
-        _, models = last_sent(wire.transcript)
+        round, sent = last_sent(wire.transcript)
+        models = held(self.method, wire.transcript, round, sent)
         return list({id(model): model for model in models.values()}.values())
 
     def _client(self, name: str, images: Tensor, labels: Tensor, rng: torch.Generator) -> ClientData:
@@ -57,6 +60,8 @@ class SharedModelSimulator(TrainingSimulator):
 def shared_model_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
     """The last model that the server sent after any training; for a personalised method, the model of another client.
 
+    Where the server sends a part, and relays the clients' heads, it is the model that every client builds of both.
+
     For a personalised method, the series has the clients whose counterpart was sent a model in that round. The artifact of
     few images is that model after further training by one client with these images, with the learning rate of the first
     round.
@@ -64,7 +69,7 @@ def shared_model_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
     if run.method.disclosure().training is None:
         return None
     clients = tuple(run.population.clients)
-    round, models = last_sent(run.transcript)
+    round, sent = last_sent(run.transcript)
     if round < 1 or len(clients) < 2:
         return None
     receivers = opposite_clients(clients)
@@ -76,14 +81,15 @@ def shared_model_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
             return dict.fromkeys(clients, next(iter(models.values())))
         return {name: models[receivers[name]] for name in clients if receivers[name] in models}
 
-    shared = of_clients(models)
+    models = held(run.method, run.transcript, round, sent)
+    shared = of_clients(models) if models else {}
     if not shared:
         return None
     simulator = shared_model_simulator(run)
     history = []
     for earlier in range(1, round):  # the model of round 0 is not trained
-        sent = run.transcript.models_sent(earlier)
-        if sent and (client_models := of_clients(sent)).keys() == shared.keys():
+        models = held(run.method, run.transcript, earlier, run.transcript.models_sent(earlier))
+        if models and (client_models := of_clients(models)).keys() == shared.keys():
             history.append(EarlierRound(earlier, simulator, client_models, client_models))
     series = model_of_several(GLOBAL_MODEL, simulator, shared)
     return replace(series, receiver=receivers, number=round, history=tuple(history))
@@ -113,3 +119,36 @@ def last_sent(transcript: Transcript) -> tuple[int, Mapping[str, ModelState]]:
     """The last round with a recorded model of the server (-1: none), and the model that each client received in it."""
     sent = [r for r, model in transcript.of_kind(ModelState.kind) if r.origin == SERVER and model is not None]
     return (sent[-1].round, transcript.models_sent(sent[-1].round, sent[-1].verb)) if sent else (-1, {})
+
+
+def held(
+    method: FederatedMethod, transcript: Transcript, round: int, sent: Mapping[str, ModelState]
+) -> Mapping[str, ModelState]:
+    """By client, the global model that it holds when a round begins: the one sent, or the one built of what was sent.
+
+    Args:
+        method: As trained.
+        transcript: Its transfers.
+        round: The round.
+        sent: By client, the recorded model that the server sent in this round.
+
+    Returns: empty where the heads that a model is built of are not recorded.
+    """
+    build = method.disclosure().global_model
+    if build is None:
+        return sent
+    heads = _latest_heads(transcript, round)
+    models = {id(model): build(model, heads) for model in sent.values()} if heads else {}
+    return {client: models[id(model)] for client, model in sent.items() if models}
+
+
+def _latest_heads(transcript: Transcript, round: int) -> list[ClassifierHead]:
+    """Each client's latest head as a round begins: as it is relayed then, or, where it is the receiver's own, as shared."""
+    heads: dict[str, ClassifierHead] = {}
+    for record, artifact in transcript.of_kind(ModelState.kind):
+        if isinstance(artifact, ModelState) and record.receiver == SERVER and record.round < round:
+            heads[record.origin] = head_of(artifact)
+    for record, artifact in transcript.of_kind(ClassifierHead.kind):
+        if isinstance(artifact, ClassifierHead) and record.relayed and record.round == round:
+            heads[record.origin] = artifact
+    return list(heads.values())
