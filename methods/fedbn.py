@@ -11,6 +11,7 @@ from fdgpriv.artifacts.local_tensors import batchnorm_tensors
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.setup import Setup
+from fdgpriv.federation.weights import Weights
 from fdgpriv.results.utility import logits
 
 from ._averaging import AveragingClient, FederatedAveraging
@@ -21,7 +22,7 @@ class FedBN(FederatedAveraging):
     """Neither scales and shifts nor statistics of BatchNorm layers cross the wire.
 
     The layers are found by their type. The released code looks for ``bn`` in their names, so that it averages those of a
-    ResNet's shortcuts, whose statistics then leak.
+    ResNet's shortcuts, whose statistics then leak. As there, clients have equal weights and share no sample counts.
 
     A domain without a client has no BatchNorm layers: it is evaluated with the initial scales and shifts, and with
     statistics recomputed on its images (`local_statistics`), as is each client in the figures of the global model.
@@ -31,6 +32,7 @@ class FedBN(FederatedAveraging):
     paper_setup: ClassVar[Setup] = Setup(clients=30, partition="single", backbone="resnet18", image_size=224)
     uses_final: ClassVar[bool] = True
 
+    weights: Weights = "uniform"
     buffers: Literal["keep_local"] = "keep_local"
 
     @property

@@ -61,6 +61,17 @@ def test_a_client_continues_with_its_own_scales() -> None:
     assert client.log["personal_accuracy"] == (float((predicted == client.data.held_out_labels).sum()), 2)
 
 
+def test_clients_are_averaged_equally_and_share_no_count() -> None:
+    ran = run(small("fedbn"), 5, 11, build=BUILD)
+    assert {record.kind for record in ran.transcript.records} == {ModelState.kind}
+    assert small("fedbn").disclosure().uploads == (ModelState.kind,)
+    final = [model.state for model in crossed(ran.transcript, ModelState) if model.client != SERVER][-2:]
+    for name, tensor in final[0].items():
+        torch.testing.assert_close(ran.state[name], (tensor + final[1][name]) / 2)
+    weighed = run(small("fedbn", weights="samples"), 5, 11, build=BUILD)
+    assert "sample_count" in {record.kind for record in weighed.transcript.records}
+
+
 def test_the_log_has_the_clients_own_accuracy() -> None:
     ran = run_afresh(small("fedbn"), 5, 7, build=BUILD)
     assert 0 <= ran.log["personal_accuracy"] <= 1
