@@ -48,7 +48,7 @@ def prototype_loss(features: Tensor, labels: Tensor, prototypes: ClusterPrototyp
     """Contrast with the cluster prototypes, and squared distance from the mean prototype of the class.
 
     The first is -log of the share that the prototypes of the image's class have in the sum over all prototypes of
-    exp(cosine / temperature); the second is the mean over the D features. Images of a class without prototypes do not count.
+    exp(cosine / temperature); the second is the mean over the D features. Images of a class without prototypes add 0.
 
     Args:
         features: (B, D) of a mini-batch.
@@ -56,15 +56,15 @@ def prototype_loss(features: Tensor, labels: Tensor, prototypes: ClusterPrototyp
         prototypes: Of the round before.
         temperature: Of the contrast.
 
-    Returns: the mean over images of the sum of both, ().
+    Returns: the sum of both, averaged over all B images as in the released code, ().
     """
     centers, classes = prototypes.features.to(features), prototypes.labels.to(labels)
     is_known = torch.isin(labels, classes)
     if not bool(is_known.any()):
         return features.new_zeros(())
-    features, labels = features[is_known], labels[is_known]
+    count, features, labels = len(labels), features[is_known], labels[is_known]
     cosines = nn.functional.normalize(features, dim=1) @ nn.functional.normalize(centers, dim=1).T / temperature
     positive = labels[:, None] == classes
     contrast = cosines.logsumexp(1) - cosines.masked_fill(~positive, -torch.inf).logsumexp(1)
     means = positive.to(features) @ centers / positive.sum(1, keepdim=True)
-    return (contrast + (features - means).square().mean(1)).mean()
+    return (contrast + (features - means).square().mean(1)).sum() / count

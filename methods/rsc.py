@@ -3,6 +3,7 @@
 Reference: Huang, Wang, Xing and Huang, "Self-challenging improves cross-domain generalization", ECCV 2020.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +15,9 @@ from fdgpriv.utils.fields import Fraction
 from ._averaging import FederatedAveraging
 from ._federation import Batch
 
+_LEAST_DROP = 1e-4  # of the true class's probability
+_ROUNDING = 1e-9  # of a product that is a whole number
+
 
 @dataclass(frozen=True)
 class RSC(FederatedAveraging):
@@ -24,15 +28,19 @@ class RSC(FederatedAveraging):
 
     For positions the paper averages the gradient over channels. Under global average pooling, which all networks here have,
     it is then the same everywhere; as in the released code, positions are ranked by the sum over channels of the features
-    times their channel's mean gradient. Both shares are constant, as in the paper; in the released code that of images grows
-    with the epochs.
+    times their channel's mean gradient. Numbers of positions and channels are rounded up, and the number of images is
+    rounded, as in the released code; so are the shares, but for that of images, which is constant as in the paper, and
+    there grows with the epochs. At least one position or channel is left.
 
     Attributes:
-        muted: Share of positions or channels that are muted, rounded to a whole number.
-        challenged: Share of a mini-batch that is trained with muted features, likewise.
+        muted: Share of positions that are muted.
+        muted_channels: Share of channels; in the paper as `muted`.
+        challenged: Share of a mini-batch that is trained with muted features, those of its images whose confidence drops
+            most, and by more than 1e-4.
     """
 
     muted: Fraction = 1 / 3
+    muted_channels: Fraction = 1 / 3.2
     challenged: Fraction = 1 / 3
 
     @property
@@ -52,16 +60,19 @@ class RSC(FederatedAveraging):
         (gradient,) = torch.autograd.grad(logits.gather(1, labels[:, None]).sum(), features)
         by_channel = gradient.mean((2, 3), keepdim=True)
         scores = (features * by_channel).sum(1, keepdim=True) if positions else by_channel
-        mask = 1 - _largest(scores.detach().flatten(1), self.muted).view_as(scores)
+        rows, share = scores.detach().flatten(1), self.muted if positions else self.muted_channels
+        count = min(math.ceil(share * rows.shape[1] - _ROUNDING), rows.shape[1] - 1)
+        mask = 1 - _largest(rows, count).view_as(scores)
         with torch.no_grad():
             before, after = (_confidence(z, labels) for z in (logits, model.classify(features * mask)))
-        challenged = _largest((before - after)[None], self.challenged)[0]
-        return torch.where(challenged.bool()[:, None, None, None], mask, 1.0)
+        drops = before - after
+        challenged = _largest(drops[None], round(self.challenged * len(drops)))[0].bool() & (drops > _LEAST_DROP)
+        return torch.where(challenged[:, None, None, None], mask, 1.0)
 
 
-def _largest(scores: Tensor, share: float) -> Tensor:
-    """1 for this share of each row's entries (N, M), those with the largest scores, else 0."""
-    largest = scores.topk(round(share * scores.shape[1]), dim=1).indices
+def _largest(scores: Tensor, count: int) -> Tensor:
+    """1 for `count` of each row's entries (N, M), those with the largest scores, else 0."""
+    largest = scores.topk(count, dim=1).indices
     return torch.zeros_like(scores).scatter_(1, largest, 1.0)
 
 

@@ -67,7 +67,7 @@ def plain_loss(features: Tensor, labels: Tensor, clusters: ClusterPrototypes, te
             mean = [sum(column) / len(own) for column in zip(*own, strict=True)]
             distance = sum((a - b) ** 2 for a, b in zip(row, mean, strict=True)) / len(row)
             losses.append(-math.log(positive / terms) + distance)
-    return sum(losses) / len(losses) if losses else 0.0
+    return sum(losses) / len(labels)
 
 
 @pytest.mark.parametrize("temperature", [0.02, 1.0])
