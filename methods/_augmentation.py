@@ -57,12 +57,13 @@ def _per_image(values: Tensor) -> Tensor:
     return values[:, None, None, None]
 
 
-ImageChanges = Literal["none", "flip_translate", "crop", "crop_colour"]
+ImageChanges = Literal["none", "flip_translate", "crop", "crop_colour", "crop_strong_colour"]
 AUGMENTATIONS: dict[ImageChanges, Crops | None] = {
     "none": None,
     "flip_translate": None,  # StableFDG: those of the two that the dataset allows
     "crop": Crops(0.8),  # CCST's released code
-    "crop_colour": Crops(0.7, 0.3, _GREY),  # LSI's and PARDON's released codes
+    "crop_colour": Crops(0.7, 0.3, _GREY),  # LSI's, PARDON's and FedSR's released codes
+    "crop_strong_colour": Crops(0.7, 0.4, _GREY),  # FedDG-GA's released code
 }
 
 

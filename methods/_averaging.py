@@ -188,9 +188,13 @@ class AveragingClient(Resumable):
         state = received(message)
         validation = self.validate(message) if self.method.selection == "validation" and state.round > 0 else []
         state.load_into(self.model)
-        train(self.model, self.loss, self.data, self.method, state.round, self.rng)
+        self._train(state.round)
         trained = shared_state(self.model, self.data.client, state.round, self.method)
         return [trained, *self.method.counted(self.data, state.round), *validation]
+
+    def _train(self, round: int) -> None:
+        """Trains the model for one round, by a new optimiser."""
+        train(self.model, self.loss, self.data, self.method, round, self.rng)
 
     def use(self, message: Message) -> Message:
         """Keeps the final model, and shares nothing."""
@@ -208,6 +212,29 @@ class AveragingClient(Resumable):
     def loss(self, batch: Batch) -> Tensor:
         """Loss of one mini-batch, by default the method's. Overridden where it depends on what the client holds."""
         return self.method.loss(self.model, batch, self.rng)
+
+
+class StatefulClient(AveragingClient):
+    """A client whose optimiser keeps its state, such as momentum, from one round that it trains in to the next.
+
+    The state stays with the client. A client that has not trained, such as one that an adversary simulates, has none.
+    """
+
+    checkpointed: ClassVar[tuple[str, ...]] = ("model", "optimizer")
+
+    def __init__(
+        self, method: FederatedAveraging, federation: Federation, data: ClientData, rng: torch.Generator
+    ) -> None:
+        super().__init__(method, federation, data, rng)
+        self.optimizer: torch.optim.Optimizer | None = None
+
+    def blank(self, name: str) -> object:
+        return self.method.new_optimizer(self.model, 0) if name == "optimizer" else super().blank(name)
+
+    def _train(self, round: int) -> None:
+        if self.optimizer is None:
+            self.optimizer = self.method.new_optimizer(self.model, round)
+        train(self.model, self.loss, self.data, self.method, round, self.rng, self.optimizer)
 
 
 class BorrowingClient(AveragingClient):

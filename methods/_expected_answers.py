@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from fdgpriv.artifacts.artifact import SERVER
-from fdgpriv.artifacts.statistics import SampleCount, ValidationMetrics
+from fdgpriv.artifacts.statistics import ModelEvaluation, SampleCount, ValidationMetrics
 from fdgpriv.artifacts.style import StyleDraft
 from fdgpriv.federation.upload import ExpectedArtifact
 
@@ -17,6 +17,12 @@ def sample_count() -> ExpectedArtifact:
 def accuracy(dtype: torch.dtype, least: int = 1) -> ExpectedArtifact:
     """One accuracy on held-out images; `least` 0 allows none, for clients without held-out images."""
     return ExpectedArtifact(ValidationMetrics(client=SERVER, round=0, accuracy=torch.zeros((), dtype=dtype)), least)
+
+
+def evaluation(metric: str, trained: bool) -> ExpectedArtifact:
+    """One evaluation by this metric of the model that the client has trained, or of the one that it received."""
+    zero = torch.zeros(())
+    return ExpectedArtifact(ModelEvaluation(client=SERVER, round=0, value=zero, metric=metric, trained=trained))
 
 
 def style(

@@ -23,11 +23,12 @@ from fdgpriv.utils.fields import NonNegativeFloat, PositiveFloat, PositiveInt
 from ._augmentation import ImageChanges, augmented
 from ._augmentation import augment as augment
 
-Schedule = Literal["constant", "cosine", "step20"]
+Schedule = Literal["constant", "cosine", "step20", "step_late"]
 SCHEDULES: dict[Schedule, Callable[[int, int], float]] = {
     "constant": lambda round, rounds: 1.0,
     "cosine": lambda round, rounds: 0.5 * (1 + math.cos(math.pi * round / rounds)),
     "step20": lambda round, rounds: 0.1 ** (round // 20),
+    "step_late": lambda round, rounds: 1.0 if 5 * round < 4 * rounds else 0.1,
 }
 
 
@@ -45,13 +46,14 @@ class LocalSGD(Method):
         local_epochs: E, passes over the local data per round.
         batch_size: B.
         lr, momentum, weight_decay: Hyperparameters of SGD.
-        schedule: Learning rate over rounds: constant, cosine, or step20 (x 0.1 every 20 rounds).
+        schedule: Learning rate over rounds: constant, cosine, step20 (x 0.1 every 20 rounds), or step_late (x 0.1 in the
+            last fifth of the rounds).
         buffers: BatchNorm statistics are shared (``share``), kept by each client (``keep_local``: an evaluation of the
             global model recomputes them), or never updated (``freeze``: BatchNorm always in evaluation mode;
             ``freeze_backbone``: only that of the backbone).
         image_changes: Augmentation of training images: ``flip_translate`` (if the dataset allows them), ``crop`` (random
-            crops of at least 0.8 of the area, flips), ``crop_colour`` (crops of at least 0.7, flips, colour jitter,
-            grayscale), or ``none``.
+            crops of at least 0.8 of the area, flips), ``crop_colour`` (crops of at least 0.7, flips, colour jitter of 0.3,
+            grayscale), ``crop_strong_colour`` (the same with a jitter of 0.4), or ``none``.
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {

@@ -87,8 +87,8 @@ class HyperFederation(LocalSGD):
             clients' models differ.
         hidden, depth, slope, init: As in `_hypernetwork.Hypernetwork`.
         server_optimizer, server_lr, server_momentum, server_weight_decay: The server's optimiser and its settings.
-        server_schedule: The server's learning rate over rounds: constant (as in the papers), cosine, or step20. With a
-            constant rate the models of consecutive late rounds differ widely.
+        server_schedule: The server's learning rate over rounds: constant (as in the papers), or another one of `schedule`.
+            With a constant rate the models of consecutive late rounds differ widely.
         clip: Largest gradient norm of clients and of the server.
     """
 

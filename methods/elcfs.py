@@ -18,7 +18,7 @@ from fdgpriv.federation.request import Request, Server
 from fdgpriv.federation.setup import Setup
 from fdgpriv.utils.fields import NonNegativeFloat, PositiveFloat, PositiveInt
 
-from ._averaging import AveragingClient, ClientOptimizer, FederatedAveraging
+from ._averaging import ClientOptimizer, FederatedAveraging, StatefulClient
 from ._ccst_bank import Bank
 from ._federation import Batch, Buffers, Schedule
 from ._style_transfer import AmplitudeStyle
@@ -33,7 +33,8 @@ class ELCFS(FederatedAveraging):
     The paper adds 0.1 times a contrastive loss between embeddings of contours and background. An image with one label has
     no contour: that term is left out, as in the benchmark of Bai et al. (ICLR 2024).
 
-    BatchNorm statistics stay with the clients (``buffers=keep_local``): the released code averages parameters alone.
+    BatchNorm statistics stay with the clients (``buffers=keep_local``): the released code averages parameters alone. A
+    client's optimiser keeps its state from round to round, as there.
 
     Attributes:
         window: Half the side of the square of low frequencies that is interpolated, as a share of the image's side; 0 is
@@ -100,10 +101,10 @@ class ELCFS(FederatedAveraging):
         return ELCFSClient(self, federation, data, rng)
 
 
-class ELCFSClient(AveragingClient):
+class ELCFSClient(StatefulClient):
     """Answers ``share`` with spectra of its images, and ``adopt`` by training with those of other clients from then on."""
 
-    checkpointed: ClassVar[tuple[str, ...]] = ("model", "received")
+    checkpointed: ClassVar[tuple[str, ...]] = (*StatefulClient.checkpointed, "received")
 
     method: ELCFS
 

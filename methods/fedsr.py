@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fdgpriv.artifacts.artifact import Message
 from fdgpriv.artifacts.local_tensors import LocalModule, tensors_of
 from fdgpriv.artifacts.parameters import ModelState
+from fdgpriv.data.dataset import ClientData
 from fdgpriv.federation.disclosure import Disclosure
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.request import Answers
@@ -20,7 +21,7 @@ from fdgpriv.models.backbone import Backbone, drawing_from
 from fdgpriv.utils.fields import NonNegativeFloat, PositiveFloat, PositiveInt
 from fdgpriv.utils.seeds import generator
 
-from ._averaging import Aggregation, FederatedAveraging
+from ._averaging import Aggregation, FederatedAveraging, StatefulClient
 from ._federation import Batch, LocalSGD, Schedule, answered, drawn_batches
 
 
@@ -28,13 +29,18 @@ from ._federation import Batch, LocalSGD, Schedule, answered, drawn_batches
 class FedSR(FederatedAveraging):
     """The server relays each client's model to every other client, as the released code's collective exchange does.
 
-    There each client averages them itself; here the server sends the mean beside them. The L2 term is the paper's, the
-    squared norm; the released code has the norm. `reference.scale` is the code's.
+    There each client averages them itself; here the server sends the mean beside them. A client's optimiser keeps its
+    momentum from round to round, as in the released code: the five steps of a round are too few to build it up.
+    `reference.scale` is the code's. ``paper`` has the code's crops and colours.
+
+    The L2 term is the paper's, the mean of squared norms ||z||^2; the released code has the mean of norms ||z||, without
+    the square, under the same weight.
 
     Attributes:
         latent_dim: Length of a representation.
         norm_weight: Weight of the mean squared norm of representations.
-        information_weight: Weight of the mean divergence of a representation's distribution from its class's reference.
+        information_weight: Weight of the mean divergence of a representation's distribution from its class's reference;
+            the paper's, 5e-4 in the released code.
         test_samples: Representations whose class probabilities are averaged in evaluation; their noise is the same for all
             images, so that a model's answer depends on the image alone.
         local_steps: Mini-batches per round, each drawn independently; none for `local_epochs` passes.
@@ -43,7 +49,7 @@ class FedSR(FederatedAveraging):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {**LocalSGD.presets["quick"], "local_steps": None},
         "default": {**LocalSGD.presets["default"], "local_steps": None},
-        "paper": {},
+        "paper": {"image_changes": "crop_colour"},
     }
     paper_setup: ClassVar[Setup] = Setup(clients_per_domain=1, partition="single", backbone="resnet18", image_size=224)
     uses_final: ClassVar[bool] = True
@@ -56,7 +62,7 @@ class FedSR(FederatedAveraging):
     weights: Weights = "uniform"
     latent_dim: PositiveInt = 512
     norm_weight: NonNegativeFloat = 0.01
-    information_weight: NonNegativeFloat = 5e-4
+    information_weight: NonNegativeFloat = 1e-3
     test_samples: PositiveInt = 20
     local_steps: PositiveInt | None = 5
 
@@ -84,6 +90,9 @@ class FedSR(FederatedAveraging):
 
     def aggregation(self, federation: Federation) -> "PeerExchange":
         return PeerExchange(self)
+
+    def client(self, federation: Federation, data: ClientData, rng: torch.Generator) -> StatefulClient:
+        return StatefulClient(self, federation, data, rng)
 
     def loss(self, model: nn.Module, batch: Batch, rng: torch.Generator) -> Tensor:
         """Cross-entropy of drawn representations, and both regularisers."""

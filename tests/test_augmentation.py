@@ -130,8 +130,10 @@ def test_clients_train_on_changed_images() -> None:
 
 
 def test_the_papers_changes_have_their_published_numbers() -> None:
-    """The transforms of CCST's and LSI's released code; PARDON's has LSI's for PACS."""
+    """The transforms of CCST's, LSI's and FedDG-GA's released codes; PARDON's, for PACS, and FedSR's are LSI's."""
     crop, colour = shared.AUGMENTATIONS["crop"], shared.AUGMENTATIONS["crop_colour"]
     assert (crop.min_area, crop.colour, crop.grey) == (0.8, 0.0, 0.0)
     assert (colour.min_area, colour.colour, colour.grey) == (0.7, 0.3, 0.1)
+    strong = shared.AUGMENTATIONS["crop_strong_colour"]
+    assert (strong.min_area, strong.colour, strong.grey) == (0.7, 0.4, 0.1)
     assert math.isclose(transforms.RandomGrayscale().p, 0.1)

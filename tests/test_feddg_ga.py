@@ -1,5 +1,6 @@
 """FedDG-GA: its weights by hand, what they are computed from, and what the evaluations reveal."""
 
+import math
 from importlib import import_module
 from typing import Any
 
@@ -23,44 +24,69 @@ from factories import (
 from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.statistics import ModelEvaluation
+from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import defended
 from fdgpriv.federation.upload import faults
+from fdgpriv.method import Method
 
 module: Any = import_module("fdgpriv.methods.feddg_ga")
 BUILD = network(1)
 
 
+def test_the_papers_rule_by_hand() -> None:
+    """Gaps .4, -.1, .2 of three clients with equal weights, step .2: centred, not divided, so that a third moves by .2."""
+    method = small("feddg_ga", step=0.2, rounds=10)
+    gaps = {"a": 0.4, "b": -0.1, "c": 0.2}
+    weights = method.adjusted(dict.fromkeys("abc", 1 / 3), gaps, 0)
+    assert [round(weight, 3) for weight in weights.values()] == [0.508, 0.133, 0.358]
+    mean = (0.4 - 0.1 + 0.2) / 3
+    largest = mean + 0.1  # of 7/30, -8/30 and 1/30
+    plain = [1 / 3 + 0.2 * (gap - mean) / largest for gap in gaps.values()]
+    assert sum(plain) == pytest.approx(1.0)
+    assert list(weights.values()) == pytest.approx(plain)
+
+
+def test_the_released_rule_by_hand() -> None:
+    """The same gaps: divided by the largest, .4, and by 3; the step of the first round is above the given one."""
+    method = small("feddg_ga", step=0.2, rounds=10, code_compat=True)
+    weights = method.adjusted(dict.fromkeys("abc", 1 / 3), {"a": 0.4, "b": -0.1, "c": 0.2}, 0)
+    raw = [1 / 3 + 0.22 / 3 * share for share in (1.0, -0.25, 0.5)]
+    assert list(weights.values()) == pytest.approx([weight / sum(raw) for weight in raw])
+
+
+INF = math.inf
+
+
 @pytest.mark.parametrize(
-    ("weights", "changes", "step", "expected"),
+    ("weights", "changes", "step", "most", "expected"),
     [
-        (
-            (1 / 3, 1 / 3, 1 / 3),
-            (2.0, -1.0, 0.0),
-            0.3,
-            (13 / 31.5, 8.5 / 31.5, 10 / 31.5),
-        ),  # .4333, .2833, .3333 of 1.05
-        ((0.9, 0.05, 0.05), (-1.0, -4.0, 4.0), 0.6, (0.85 / 1.1, 0.0, 0.25 / 1.1)),  # .05 - .2 is clipped to 0
-        ((0.95, 0.05, 0.0), (2.0, -0.1, -1.9), 0.6, (1 / 1.04, 0.04 / 1.04, 0.0)),  # .95 + .2 is clipped to 1
-        ((0.5, 0.5), (0.0, 0.0), 0.6, (0.5, 0.5)),
-        ((0.5, 0.5), (0.7,), 0.4, (0.7 / 1.2, 0.5 / 1.2)),  # the second client took no part
+        ((1 / 3, 1 / 3, 1 / 3), (2.0, -1.0, 0.0), 0.1, INF, (13 / 31.5, 8.5 / 31.5, 10 / 31.5)),  # .4333, .2833, .3333
+        ((0.9, 0.05, 0.05), (-1.0, -4.0, 4.0), 0.2, INF, (0.85 / 1.1, 0.0, 0.25 / 1.1)),  # .05 - .2 is clipped to 0
+        ((0.95, 0.05, 0.0), (2.0, -0.1, -1.9), 0.2, 1.0, (1 / 1.04, 0.04 / 1.04, 0.0)),  # .95 + .2 is clipped to 1
+        ((0.95, 0.05, 0.0), (2.0, -0.1, -1.9), 0.2, INF, (1.15 / 1.19, 0.04 / 1.19, 0.0)),  # in the paper it is not
+        ((0.5, 0.5), (0.0, 0.0), 0.3, INF, (0.5, 0.5)),
+        ((0.3, 0.7), (0.5 - 0.3 - 0.2, 0.4 - 0.3 - 0.1), 0.3, INF, (0.3, 0.7)),  # 0 but for rounding
+        ((0.1,) * 10, (-0.3,) * 10, 0.2, 1.0, (0.1,) * 10),  # all would be clipped to 0
+        ((0.5, 0.5), (0.7,), 0.2, INF, (0.7 / 1.2, 0.5 / 1.2)),  # the second client took no part
     ],
 )
-def test_weights_follow_the_gaps(
-    weights: tuple[float, ...], changes: tuple[float, ...], step: float, expected: tuple[float, ...]
+def test_weights_are_moved_and_clipped(
+    weights: tuple[float, ...], changes: tuple[float, ...], step: float, most: float, expected: tuple[float, ...]
 ) -> None:
-    named = dict(zip("abc", weights, strict=False))
-    adjusted = module.adjusted(named, dict(zip("abc", changes, strict=False)), step)
-    assert list(adjusted.values()) == pytest.approx(list(expected))
+    names = "abcdefghij"
+    named = dict(zip(names, weights, strict=False))
+    moved = module.moved(named, dict(zip(names, changes, strict=False)), step, most)
+    assert list(moved.values()) == pytest.approx(list(expected))
 
 
 @pytest.mark.parametrize("metric", ["loss", "accuracy"])
-@pytest.mark.parametrize("centred", [False, True])
-def test_the_server_is_the_plain_loop(metric: str, centred: bool) -> None:
-    method, rng = small("feddg_ga", rounds=3, metric=metric, step=0.6, centred=centred), seeded(3)
+@pytest.mark.parametrize("code_compat", [False, True])
+def test_the_server_is_the_plain_loop(metric: str, code_compat: bool) -> None:
+    method, rng = small("feddg_ga", rounds=4, metric=metric, step=0.6, code_compat=code_compat), seeded(3)
     server = method.server(federation(3, build=BUILD), seeded(0))
     ask, weights, last = next(server), [1 / 3] * 3, [0.0] * 3
-    for round in range(2):
+    for round in range(3):
         assert ask.reduce is None
         sent = ask.messages["client-0"][0]
         biases, values = torch.randn(3, 3, generator=rng), torch.rand(3, 2, generator=rng)
@@ -79,10 +105,13 @@ def test_the_server_is_the_plain_loop(metric: str, centred: bool) -> None:
         ask = server.send(answers)
         if round:
             gaps = [(1 if metric == "loss" else -1) * (float(values[i, 0]) - last[i]) for i in range(3)]
-            if centred:
+            step = 0.6 * (4 - (round - 1)) / 4
+            if code_compat:
+                step = 0.6 * (4 - (round - 2)) / 4 / 3
+            else:
                 gaps = [gap - sum(gaps) / 3 for gap in gaps]
-            raw = [a + 0.6 / 3 * gap / max(map(abs, gaps)) for a, gap in zip(weights, gaps, strict=True)]
-            clipped = [min(1.0, max(0.0, a)) for a in raw]
+            raw = [a + step * gap / max(map(abs, gaps)) for a, gap in zip(weights, gaps, strict=True)]
+            clipped = [max(0.0, min(a, 1.0) if code_compat else a) for a in raw]
             weights = [a / sum(clipped) for a in clipped]
         last = values[:, 1].tolist()
         merged = ask.messages["client-0"][0].state["head.bias"]
@@ -91,9 +120,9 @@ def test_the_server_is_the_plain_loop(metric: str, centred: bool) -> None:
 
 
 def test_the_mean_gap_is_of_clients_that_take_part() -> None:
-    """Of three clients the first two: gaps .5 and .1 move their weights by a third of the step up and down."""
+    """Of three clients the first two: gaps .5 and .1 move their weights by the step up and down."""
     world = federation(3, build=BUILD)
-    merge = small("feddg_ga", step=0.6, rounds=10, centred=True).aggregation(world)
+    merge = small("feddg_ga", step=0.2, rounds=10).aggregation(world)
     merge.last = dict.fromkeys(world.clients, 1.0)
     model = small("feddg_ga").model(world, seeded(0))
     answers = {
@@ -121,6 +150,22 @@ def test_clients_without_weight_are_averaged_equally() -> None:
 def test_the_step_decreases_to_nothing() -> None:
     method = small("feddg_ga", rounds=4, step=0.2)
     assert [method.step_at(round) for round in range(5)] == pytest.approx([0.2, 0.15, 0.1, 0.05, 0.0])
+    released = small("feddg_ga", rounds=4, step=0.2, code_compat=True)
+    assert [released.step_at(round) for round in range(5)] == pytest.approx([0.25, 0.2, 0.15, 0.1, 0.05])
+
+
+def test_presets_move_weights_by_the_same_share() -> None:
+    """`quick` has 6 clients and `default` 30, where the paper has 3."""
+    for preset, clients in (("quick", 6), ("default", 30), ("paper", 3)):
+        method = AuditConfig(methods=("feddg_ga",), preset=preset).checked().method("feddg_ga")
+        assert method.step * clients == pytest.approx(0.6)  # type: ignore[attr-defined]
+        assert not method.code_compat  # type: ignore[attr-defined]
+
+
+def test_the_learning_rate_falls_after_four_fifths() -> None:
+    method = Method.named("feddg_ga")()
+    assert [round for round in range(40) if method.lr_at(round) < 5e-4] == list(range(32, 40))  # type: ignore[attr-defined]
+    assert method.lr_at(31) == 10 * method.lr_at(32) == 1e-3  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("metric", ["loss", "accuracy"])

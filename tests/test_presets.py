@@ -22,6 +22,8 @@ FEDERATIONS = {
     "ccst": (3, "single", "resnet50", 222),  # sections 3 and 4.2: a client is a domain; 222 px: released code
     "pardon": (100, "heterogeneity:0.1", "resnet50", 224),  # released config: num_clients 100, iid 0.1
     "lsi": (3, "single", "resnet50", 256),  # section IV-A: a client is a domain, ResNet-50; 256 px: released code
+    "fedsr": (3, "single", "resnet18", 224),  # released code: a rank is a domain
+    "feddg_ga": (3, "single", "resnet18", 224),  # released code
     "hfedf": (3, "domains:1", "small_resnet", 32),  # section 5.1: N = number of source domains, 32 x 32, its own CNN
     "pfedhn": (3, "domains:1", "small_resnet", 32),  # as hFedF compares with it
 }
@@ -56,6 +58,16 @@ TRAINING: dict[str, dict[str, Any]] = {
         "inversion_labels": "marginal",  # Eq. 4: y ~ P_d
         "dropout": "all", "head_weight": 0.0,  # "each layer"; Eq. 13 has no loss of the heads
         "importance_output": "paper",  # Eq. 17
+    },
+    "fedsr": {  # released code, but for the weight of the information term, which is the paper's
+        "rounds": 1000, "participants": None, "local_steps": 5, "batch_size": 64, "lr": 0.01, "momentum": 0.9,
+        "weight_decay": 5e-4, "schedule": "constant", "norm_weight": 0.01, "information_weight": 1e-3,
+        "image_changes": "crop_colour", "weights": "uniform",
+    },
+    "feddg_ga": {  # released code, but for the rule of the weights, which is the paper's
+        "rounds": 40, "participants": None, "local_epochs": 5, "batch_size": 16, "lr": 1e-3, "momentum": 0.9,
+        "weight_decay": 5e-4, "schedule": "step_late", "step": 0.2, "code_compat": False, "metric": "loss",
+        "image_changes": "crop_strong_colour", "weights": "uniform",
     },
     "hfedf": {  # section 5.1 and Table 10, PACS
         "rounds": 200, "participants": None, "local_epochs": 2, "batch_size": 64, "lr": 1e-3, "weight_decay": 1e-3,
