@@ -259,6 +259,10 @@ ERROR = style("no_leak_found", 0.5, "exact_recovery").model_copy(
 )
 UNSENT = LEAKY_STYLE.model_copy(update={"shared": False})
 BY_SERVER = LEAKY_STYLE.model_copy(update={"threat": Threat(role="server", auxiliary="A3")})
+OUTSIDER, MAKER = (
+    LEAKS.model_copy(update={"threat": Threat(role=role, auxiliary="A3")}) for role in ("third_party", "server")
+)
+OTHER_SECRET = LEAKS.model_copy(update={"attack": "label_histogram", "secret": "labels"})
 SAME, RISE = measured(0.0, 0.03), measured(0.1, 0.03)
 MORE_BY_FALLING = measured(-0.04, 0.03, direction="lower_leaks")
 
@@ -266,11 +270,14 @@ MORE_BY_FALLING = measured(-0.04, 0.03, direction="lower_leaks")
 def claims_by_case() -> dict[str, tuple[Claim, str]]:
     """Claims over several runs, and their verdicts."""
     return {
-        "FedAvg beside a quiet model": (with_fedavg(QUIET, INCEPTION), "supported"),
+        "FedAvg beside a quiet model": (with_fedavg(QUIET, INCEPTION), "undecided"),
         "FedAvg beside a leaking model": (with_fedavg(LEAKS, INCEPTION), "refuted"),
         "FedAvg beside an open question": (with_fedavg(UNSURE, INCEPTION), "undecided"),
-        "FedAvg with another network": (with_fedavg(QUIET, {"network": "backbone"}), "supported"),
-        "no FedAvg": (claim("hfedf", "H-H1", LEARNED, attacks=[QUIET]), "supported"),
+        "FedAvg with another network": (with_fedavg(QUIET, {"network": "backbone"}), "undecided"),
+        "no FedAvg": (claim("hfedf", "H-H1", LEARNED, attacks=[QUIET]), "undecided"),
+        "an outsider who obtains the model": (claim("hfedf", "H-H1", LEARNED, attacks=[QUIET, OUTSIDER]), "refuted"),
+        "another attack on the model": (claim("hfedf", "H-H1", LEARNED, attacks=[QUIET, OTHER_SECRET]), "refuted"),
+        "the server on the model": (claim("hfedf", "H-H1", LEARNED, attacks=[QUIET, MAKER]), "undecided"),
         "equal": (embeddings(QUIET, QUIET, measured(0.01, 0.03)), "undecided"),
         "equal leaks": (embeddings(LEAKS, LEAKS, measured(-0.01, 0.03)), "undecided"),
         "more by learned ones": (embeddings(LEAKS, QUIET, measured(0.07, 0.03)), "refuted"),

@@ -53,5 +53,5 @@ def test_a_gradient_reveals_the_embedding() -> None:
 def test_sizes_are_of_one_image_and_of_fedavg_s_model(method: str, buffers: str, compared: int | None) -> None:
     made = Method.named(method).configured({"buffers": buffers})
     evaluator: Any = SimpleNamespace(method=made, federation=federation(2))
-    known = {} if compared is None else {"fedavg_bytes": 44_758_972.0 - compared}
+    known = {} if compared is None else {"fedavg_bytes": 44_758_972.0 - compared, "backbone_parameters": 11_176_512.0}
     assert sizes(evaluator) == {"image_numbers": 3.0 * 32 * 32} | known

@@ -134,6 +134,9 @@ RULES: dict[str, tuple[Callable[[Case], Decision], list[AttackFinding], str]] = 
     "a slight leak of a degree": (no_leak_by("gan", matters=True), [SLIGHT], "undecided"),
     "a leak of a degree": (no_leak_by("gan", matters=True), [LEAK], "refuted"),
     "single images, of a degree": (no_leak_by("gan", image=True, matters=True), [ON_SINGLE], "refuted"),
+    "any attack, one leaks": (no_leak_by(), [QUIET, DOMAIN], "refuted"),
+    "any attack by a client": (no_leak_by(by=("client",)), [QUIET, DOMAIN], "undecided"),
+    "any attack, none leaks": (no_leak_by(by=("third_party",)), [QUIET, DOMAIN], "supported"),
     "mean image": (no_leak_by("gan"), [gan("client", 15.9, "leak", secret="average_look")], "refuted"),
     "no such attack exists": (needs("membership"), [], "undecided"),
 }  # fmt: skip
@@ -408,6 +411,20 @@ MANY_LAYERS = ONE_LAYER | {"k_1": 13.5}
 NEARER, FARTHER = over_colour(LEAK, figure(1.2, 0.5)), over_colour(LEAK, figure(0.2, 0.5))
 BY_INSIDER = {"threat": gan("insider", 15.9, "leak").threat}
 LOOK = gan("client", 15.9, "leak", secret="average_look")
+OPTIMISED = {"attack": "style_inversion"}
+BY_OPTIMISATION = (QUIET, NEARER.model_copy(update=OPTIMISED))  # a generator finds nothing
+BY_GENERATOR = (NEARER, QUIET.model_copy(update=OPTIMISED))
+QUIET_IMAGE = gan("third_party", 13.4, "no_leak_found", **IMAGE_STYLE)
+NEITHER = (QUIET_IMAGE, QUIET_IMAGE.model_copy(update=OPTIMISED))  # of styles of single images, which are shared
+AS_LOOK = {"secret": "average_look"}
+MEAN_IMAGE = finding("mean_image_regression", "psnr", 16.0, "leak", **AS_LOOK)
+CLASS_QUIET = finding("class_probe", "balanced_accuracy", 0.1, "no_leak_found", secret="labels", **IMAGE_STYLE)
+LAYOUT, LAYOUT_QUIET = (
+    finding("layout_probe", "correlation", 0.1, verdict, secret="content", **IMAGE_STYLE)
+    for verdict in ("leak", "no_leak_found")
+)
+ON_WEIGHTS = {"artifact": "importance_weights:client"}
+MEMBER_BY_WEIGHTS = finding("importance_membership", "auc", 0.7, "leak", **ON_WEIGHTS)
 
 CLAIMS: dict[str, tuple[str, str, Case, str | None]] = {
     # reconstructions must beat the best image of one colour
@@ -415,6 +432,13 @@ CLAIMS: dict[str, tuple[str, str, Case, str | None]] = {
     "no nearer than a colour": ("ccst", "H-C1", case(FARTHER), "undecided"),
     "farther than a colour": ("ccst", "H-C1", case(over_colour(LEAK, figure(-1.0, 0.5))), "undecided"),
     "not compared with a colour": ("ccst", "H-C1", case(LEAK), "undecided"),
+    **{f"{attack}, {id}": (method, id, case(*rows), verdict)
+       for method, id, verdict in (("ccst", "H-C1", "refuted"), ("ccst", "H-C5", "refuted"), ("pardon", "H-P8", "supported"))
+       for attack, rows in (("optimisation alone", BY_OPTIMISATION), ("a generator alone", BY_GENERATOR))},
+    **{f"neither, {id}": (method, id, case(*NEITHER), verdict) for method, id, verdict in
+       (("ccst", "H-C1", "supported"), ("ccst", "H-C5", "supported"), ("pardon", "H-P8", "refuted"))},
+    "a generator, and no other": ("ccst", "H-C1", case(QUIET_IMAGE), "undecided"),
+    "optimisation, and no other": ("pardon", "H-P8", case(NEITHER[1]), "undecided"),
     "image's style, nearer": ("ccst", "H-C1", case(NEARER.model_copy(update=IMAGE_STYLE)), "refuted"),
     "insider, nearer than a colour": ("ccst", "H-C1", case(NEARER.model_copy(update=BY_INSIDER)), "undecided"),
     "pardon, nearer than a colour": ("pardon", "H-P8", case(NEARER), "supported"),
@@ -452,6 +476,9 @@ CLAIMS: dict[str, tuple[str, str, Case, str | None]] = {
     "a blend of four": ("pardon", "messages", styles_sent("abcd", BLENDED), "supported"),
     "41 images behind a style": ("ccst", "H-C2", sourced(41), "supported"),
     "one image behind a style": ("ccst", "H-C2", sourced(1), "undecided"),
+    "class not told": ("ccst", "H-C3", case(CLASS_QUIET), "undecided"),
+    "layout not told": ("ccst", "H-C7", case(LAYOUT_QUIET), "undecided"),
+    "layout told": ("ccst", "H-C7", case(LAYOUT), "refuted"),
     "class, less by colour": ("ccst", "H-C3", probed(0.3), "refuted"),
     "class, as well by colour": ("ccst", "H-C3", probed(0.52), "undecided"),
     "class, colour not measured": ("ccst", "H-C3", probed(None), "undecided"),
@@ -464,8 +491,11 @@ CLAIMS: dict[str, tuple[str, str, Case, str | None]] = {
     "one row harder, one open": ("ccst", "H-C8", case(compared_styles(0.6, 6.7), compared_styles(6.6, 6.7)), "undecided"),
     "no positive control": ("ccst", "H-C8", case(compared_styles(0.6, 6.7, positive_control=None)), "undecided"),
     "insider's styles": ("ccst", "H-C8", case(compared_styles(0.6, 6.7, **BY_INSIDER)), "undecided"),
-    "insider needs leaked images": ("ccst", "H-C9", case(facts=LEAKED), "supported"),
+    "insider needs leaked images": ("ccst", "H-C9", case(*NEITHER, facts=LEAKED), "supported"),
+    "insider alone": ("ccst", "H-C9", case(facts=LEAKED), "undecided"),
+    "insider and a generator alone": ("ccst", "H-C9", case(QUIET_IMAGE, facts=LEAKED), "undecided"),
     "no leaked image is needed": ("ccst", "H-C9", case(NEARER, facts=LEAKED), "refuted"),
+    "none is needed by optimisation": ("ccst", "H-C9", case(*BY_OPTIMISATION, facts=LEAKED), "refuted"),
     # a key that the server computes is not hidden; a quiet update is no merit of embeddings
     "key found": ("hfedf", "H-H6", case(facts=KEY), "refuted"),
     "key not found": ("hfedf", "H-H6", case(facts=KEY | {"key_error": 0.5}), "undecided"),
@@ -482,15 +512,18 @@ CLAIMS: dict[str, tuple[str, str, Case, str | None]] = {
     **{f"rounds, p {p_leak} and {p_rise}": ("stablefdg", "H-S5", case(rounds(p_leak, p_rise), records=SENT_THRICE), None)
        for p_leak, p_rise in ((0.001, 1.0), (1.0, 0.001), (1.0, 1.0))},
     "one round": ("stablefdg", "H-S5", case(finding("style_membership", "auc", 0.9, "leak"), records=SENT_THRICE), None),
+    # the field's sentence is no claim of the method
+    "membership from weights": ("lsi", "H-L5", case(MEMBER_BY_WEIGHTS), None),
+    "no weights": ("lsi", "H-L5", case(DOMAIN), None),
     # who took part is told by the style of two clients and not by that of many
     "told by many": ("pardon", "H-P2", case(facts=areas(0.9, 0.7)), "refuted"),
-    "not told by many": ("pardon", "H-P2", case(facts=areas(0.9, 0.48)), "supported"),
+    "not told by many": ("pardon", "H-P2", case(facts=areas(0.9, 0.48)), "undecided"),
     "up to .65 by many": ("pardon", "H-P2", case(facts=areas(0.9, 0.55)), "undecided"),
     "not told by two": ("pardon", "H-P2", case(facts=areas(0.55, 0.5)), "undecided"),
     "told by many only": ("pardon", "H-P2", case(facts=areas(0.55, 0.7)), "refuted"),
     "who is absent told as well": ("pardon", "H-P2", case(facts=areas(0.9, 0.7, 0.65)), "undecided"),
     "who took part not measured": ("pardon", "H-P2", case(), "undecided"),
-    "labels hidden": ("pardon", "H-P3", case(labels("no_leak_found")), "supported"),
+    "labels hidden": ("pardon", "H-P3", case(labels("no_leak_found")), "undecided"),
     "labels told": ("pardon", "H-P3", case(labels("leak")), "undecided"),
     # a style adds a risk if the model has none
     "quiet model": ("pardon", "H-P5", style_and(of_model("no_leak_found")), "refuted"),
@@ -500,7 +533,9 @@ CLAIMS: dict[str, tuple[str, str, Case, str | None]] = {
     "one model open": ("pardon", "H-P5", style_and(of_model("no_leak_found"), of_model("inconclusive")), "undecided"),
     "model not used": ("pardon", "H-P5", style_and(UNUSED_MODEL), "undecided"),
     "model by a client": ("pardon", "H-P5", style_and(of_model("leak", "client")), "undecided"),
-    "quiet style": ("pardon", "H-P5", style_and(of_model("leak"), leaks=False), "supported"),
+    "quiet style": ("pardon", "H-P5", style_and(of_model("leak"), leaks=False), "undecided"),
+    "a style's mean image, quiet model": ("pardon", "H-P5", case(MEAN_IMAGE, of_model("no_leak_found", **AS_LOOK)), "refuted"),
+    "a style that is not sent": ("pardon", "H-P5", case(CLASSES, of_model("no_leak_found")), "undecided"),
     "quiet style, attacks missing": ("pardon", "H-P5", style_and(leaks=False, attacks=2), "undecided"),
     # a translator gains on both controls
     "translated": ("lsi", "H-L8", case(facts=TRANSLATED), "refuted"),

@@ -38,7 +38,8 @@ def no_leak_by(
     that matters. An attack that did not use the artifact excludes none.
 
     Args:
-        attacks: Names of attacks.
+        attacks: Names of attacks; none for every attack of the audit on these artifacts by these adversaries, except on
+            artifacts that are not shared.
         image: Use the results on single-image artifacts, shared or not.
         leak: Verdict if there is a leak; "supported" for a claim that the artifact is informative.
         on: Artifact kinds to include; none for all.
@@ -50,7 +51,7 @@ def no_leak_by(
     """
 
     def decide(case: Case) -> Decision:
-        rows = rows_of(case, attacks, on, by, level, secret)
+        rows = [row for row in rows_of(case, attacks, on, by, level, secret) if attacks or row.shared]
         verdicts = [(row, image_verdict(row) if image else wire_verdict(row)) for row in rows]
         p = simes_p(_p(row, image) for row in rows)
         leaking = [row for row, verdict in verdicts if verdict == "leak"]
@@ -61,7 +62,7 @@ def no_leak_by(
             reason = "an attack beats every control that lacks the artifact"
             return Decision(leak, reason, evidence, None if recovered else p, leak=True)
         if not verdicts:
-            return Decision("undecided", f"not measured: needs {' or '.join(attacks)} on this artifact")
+            return Decision("undecided", f"not measured: needs {' or '.join(attacks) or 'an attack'} on this artifact")
         if leaking:
             reason = "an attack beats every control that lacks the artifact, but by less than matters"
             return Decision("undecided", f"inconclusive: {reason}", evidence, p)
@@ -85,8 +86,27 @@ def no_leak_by(
     return decide
 
 
-def measured_by(*attacks: str, image: bool = False, on: Sequence[str] = (), needed: str = "this artifact") -> ClaimRule:
-    """Rule for a statement of design: the findings of these attacks as evidence; `needed` is what the run must share."""
+BROADER = "; the sentence claims more than these attacks test"
+DESIGN = "a statement of design, which no measurement contradicts; what was measured of its consequences"
+OF_THE_FIELD = "a statement about the field, not about this method; what was measured of this method"
+
+
+def measured_by(
+    *attacks: str,
+    image: bool = False,
+    on: Sequence[str] = (),
+    needed: str = "this artifact",
+    reason: str = DESIGN,
+) -> ClaimRule:
+    """Rule for a statement of design: the findings of these attacks as evidence.
+
+    Args:
+        attacks: Names of attacks.
+        image: Use the results on single-image artifacts, shared or not.
+        on: Artifact kinds to include; none for all.
+        needed: What the run must share.
+        reason: Why the statement has no verdict.
+    """
 
     def collect(case: Case) -> Decision:
         rows = rows_of(case, attacks, on)
@@ -94,13 +114,9 @@ def measured_by(*attacks: str, image: bool = False, on: Sequence[str] = (), need
             return Decision("undecided", f"not measured: needs {' or '.join(attacks)} on {needed}")
         verdicts = [(row, image_verdict(row) if image else wire_verdict(row)) for row in rows]
         evidence = tuple(f"{finding_text(row, image)} ({verdict.replace('_', ' ')})" for row, verdict in verdicts)
-        return Decision("undecided", DESIGN, evidence)
+        return Decision("undecided", reason, evidence)
 
     return collect
-
-
-BROADER = "; the sentence claims more than these attacks test"
-DESIGN = "a statement of design, which no measurement contradicts; what was measured of its consequences"
 
 
 def excluding_nothing(rows: Iterable[AttackFinding]) -> list[str]:

@@ -17,7 +17,7 @@ from fdgpriv.claims.wire import no_data_crosses, numbers, uploads
 from fdgpriv.statistics.interval import Interval
 
 _STYLES = (StyleStatistics.kind,)
-_RECONSTRUCTED = no_leak_beyond_colour("gan", on=_STYLES, by=WITHOUT_LEAKED_IMAGES, matters=True)
+_RECONSTRUCTED = no_leak_beyond_colour("gan", "style_inversion", on=_STYLES, by=WITHOUT_LEAKED_IMAGES, matters=True)
 
 
 def _not_unique(case: Case) -> Decision:
@@ -52,6 +52,7 @@ def _only_when_much_leaked(case: Case) -> Decision:
     """Decided for single-image styles by the smallest leaked share at which an adversary reconstructs.
 
     That is none where an adversary without leaked images does (H-C1), else the least at which the insider beats every control.
+    Supported only if H-C1 is, as the insider is measured with a generator alone.
     """
     if (without := _RECONSTRUCTED(case)).verdict == "refuted":
         return replace(without, reason="no leaked image is needed: an adversary without any reconstructs (H-C1)")
@@ -91,9 +92,11 @@ def _only_when_much_leaked(case: Case) -> Decision:
     if any(case.facts.get(f"{name}_high", _MATTERS) >= _MATTERS for name in small):
         reason = f"inconclusive: at shares up to {_SMALL_SHARE:g} % a lead of {_MATTERS:g} dB is not excluded"
         return Decision("undecided", reason, evidence, p)
-    return Decision(
-        "supported", f"no share below {beaten[0]:g} % leaked enables an insider to beat every control", evidence, p
-    )
+    reason = f"no share below {beaten[0]:g} % leaked enables an insider to beat every control"
+    if without.verdict != "supported":
+        reason = f"inconclusive: {reason}, but H-C1, without leaked images, is undecided ({without.reason})"
+        return Decision("undecided", reason, evidence, p)
+    return Decision("supported", reason, evidence, p)
 
 
 def _count(case: Case, share: float) -> str:
@@ -108,7 +111,8 @@ CLAIM_TESTS = (
     ClaimTest(
         "H-C1",
         "can hardly be used to reconstruct the dataset",
-        "a generator's reconstruction from a single image's style, compared with noise, mean images and its own colour",
+        "reconstruction from a single image's style, by a generator and by optimisation, compared with noise, mean images and "
+        "its own colour",
         _RECONSTRUCTED,
     ),
     ClaimTest(
@@ -132,8 +136,9 @@ CLAIM_TESTS = (
     ClaimTest(
         "H-C5",
         "it is hard to rearrange those pixels into proper order",
-        "optimisation-based inversion of a single image's style, compared with its own colour, which has no order",
-        no_leak_beyond_colour("style_inversion", on=_STYLES, by=WITHOUT_LEAKED_IMAGES, matters=True),
+        "optimisation-based inversion of a single image's style, and a generator's reconstruction from it, compared with its "
+        "own colour, which has no order",
+        _RECONSTRUCTED,
     ),
     ClaimTest(
         "H-C6",
@@ -146,7 +151,7 @@ CLAIM_TESTS = (
         "H-C7",
         "do not contain spatial structural information about the image content",
         "a low-pass layout of the image from its single style, without brightness and contrast",
-        no_leak_by("layout_probe", image=True, on=_STYLES),
+        no_leak_by("layout_probe", image=True, on=_STYLES, broad=True),
     ),
     ClaimTest(
         "H-C8",
@@ -157,7 +162,7 @@ CLAIM_TESTS = (
     ClaimTest(
         "H-C9",
         "only vulnerable when a large amount of data is leaked",
-        "the insider's reconstruction by leaked share",
+        "the insider's reconstruction by leaked share, and that of adversaries without leaked images (see H-C1)",
         _only_when_much_leaked,
     ),
     ClaimTest(

@@ -60,9 +60,12 @@ def _beyond_colour(row: AttackFinding) -> AttackFinding:
 
 
 def class_beyond_colour(case: Case) -> Decision:
-    """Refuted if the class of the image behind a style is inferred better than from the image's overall colour."""
+    """Refuted if the class of the image behind a style is inferred better than from the image's overall colour.
+
+    The class is but a part of an image's content, so that a style may tell other content where it does not tell the class.
+    """
     decision = no_leak_by(
-        "class_probe", image=True, on=(StyleStatistics.kind,), by=WITHOUT_LEAKED_IMAGES, matters=True
+        "class_probe", image=True, on=(StyleStatistics.kind,), by=WITHOUT_LEAKED_IMAGES, matters=True, broad=True
     )(case)
     if decision.verdict != "refuted":
         return decision

@@ -21,7 +21,7 @@ def rows_of(
     return [
         row
         for row in case.attacks
-        if row.attack in attacks
+        if (not attacks or row.attack in attacks)
         and not refused(row)
         and (not on or row.kind in on)
         and (not by or row.threat.role in by)

@@ -4,13 +4,15 @@ from dataclasses import replace
 
 from fdgpriv.claims.by_attack import BROADER, measured_by, no_leak_by
 from fdgpriv.claims.claim_test import Case, ClaimTest, Decision, needs
-from fdgpriv.claims.findings import difference_text, finding_text, refused, wire_verdict
+from fdgpriv.claims.findings import difference_text, finding_text, refused, rows_of, wire_verdict
 from fdgpriv.claims.run_comparison import Compared, RunComparison
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.statistics.interval import Interval
 
 _WITH_FEDAVG = "--method hfedf fedavg:network=inception"
 _WITH_RANDOM = "--method hfedf hfedf:embedding=random"
+_RECEIVED = ("global_model",)  # another client's model
+_COMPROMISING = ("client", "third_party")  # who may obtain it; the server made it
 _EQUIVALENCE = 0.05  # AUC: differences whose interval is within this margin count as equal
 _LOCAL_ONLY = (
     "Local-only: AUC 0.5 by construction for equally distributed images: a locally trained model never saw another "
@@ -19,9 +21,12 @@ _LOCAL_ONLY = (
 
 
 def _compromised(case: Case) -> Decision:
-    """Decided by membership inference from the model that a client receives, with FedAvg's as comparison if it was run."""
-    rows = [row for row in case.attacks if _client_membership(row)]
-    decision = no_leak_by("membership", on=("global_model",), by=("client",))(case)
+    """Refuted by any attack on the model that a client receives, by another client or an outsider who obtains it.
+
+    Membership inference is compared with that from FedAvg's model if it was run.
+    """
+    rows = rows_of(case, (), _RECEIVED, _COMPROMISING)
+    decision = no_leak_by(on=_RECEIVED, by=_COMPROMISING, broad=True)(case)
     comparisons = [
         f"{run.spec}{_trained(run)}: {finding_text(pair.theirs)}; "
         f"this run{_trained(case)} minus it: {difference_text(pair.difference)}"
@@ -135,7 +140,7 @@ CLAIM_TESTS = (
         "H-H1",
         "Compromising a client model does not expose information about other clients, as individual embeddings remain on "
         "the server and are not interpretable.",
-        "membership of client j's images from client i's model, against FedAvg and Local-only",
+        "every attack by a client or an outsider on another client's model; membership against FedAvg and Local-only",
         _compromised,
     ),
     ClaimTest(

@@ -11,13 +11,22 @@ COMPARED_WITH_FEDAVG = ("stablefdg", "lsi")  # methods whose papers count commun
 
 
 def sizes(evaluator: Evaluator) -> dict[str, float]:
-    """``image_numbers`` in one image; ``fedavg_bytes`` of FedAvg's model, for methods that are compared with it."""
+    """``image_numbers`` in one image; for methods that are compared with FedAvg ``fedavg_bytes`` of its model.
+
+    Of these also ``backbone_parameters``, the parameters of the network without its head.
+    """
     side = evaluator.federation.image_size
     figures = {"image_numbers": 3.0 * side * side}
     if evaluator.method.name() in COMPARED_WITH_FEDAVG:
         buffers = getattr(evaluator.method, "buffers", "share")
         figures["fedavg_bytes"] = float(fedavg_bytes(evaluator.federation, buffers))
+        figures["backbone_parameters"] = float(backbone_parameters(evaluator.federation))
     return figures
+
+
+def backbone_parameters(federation: Federation) -> int:
+    """Parameters of the federation's network without a head."""
+    return sum(parameter.numel() for parameter in federation.backbone(generator(0)).parameters())
 
 
 def fedavg_bytes(federation: Federation, buffers: str = "share") -> int:
