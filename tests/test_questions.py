@@ -213,10 +213,64 @@ def test_the_strongest_positive_control_decides() -> None:
     accuracy = evidence(0.6, positive=0.001, positive_lead=0.9)  # 9 relevant effects
     decibels = evidence(0.3, positive=0.001, positive_lead=5.0, relevant=1.0, upper=0.9)  # 5
     found = answers({"x": {"decibels": decibels, "accuracy": accuracy}})["x"]
-    assert (found.verdict, found.decisive_attack) == ("no_leak_found", "accuracy")
+    assert (found.verdict, found.shown_attack) == ("no_leak_found", "accuracy")
     blind = evidence(0.6, positive=0.001, positive_lead=0.9, planted=0.1)  # what the others say does not help
     found = answers({"x": {"decibels": decibels, "accuracy": blind}})["x"]
-    assert (found.verdict, found.because, found.decisive_attack) == ("inconclusive", "weak_attack", "accuracy")
+    assert (found.verdict, found.because, found.shown_attack) == ("inconclusive", "weak_attack", "accuracy")
+
+
+def of(
+    p: float, lead: float, *, relevant: float = 0.1, positive_lead: float = 0.5, upper: float | None = None
+) -> Evidence:
+    """An attack with this p and lead, which succeeds on its positive control and finds planted leaks."""
+    upper = lead + 0.2 if upper is None else upper
+    return Evidence(outcome(p, lead, upper), relevant, outcome(0.001, positive_lead), 0.9, "5 steps")
+
+
+def test_the_attack_that_tells_answers() -> None:
+    """A ranking that fails, with the larger lead on its positive control, hides no score that tells."""
+    ranking = of(1.0, -0.05, positive_lead=0.9, upper=0.05)
+    for p, verdict, because in (
+        (0.003, "leak", None),
+        (0.0125, "leak", None),  # Simes and Holm .025
+        (0.016, "inconclusive", "not_after_correction"),
+        (0.03, "inconclusive", "too_coarse"),  # a lead that matters is not excluded
+    ):
+        found = answers({"x": {"ranking": ranking, "score": of(p, 0.21)}})["x"]
+        assert (found.verdict, found.because) == (verdict, because), p
+        assert found.shown_attack == found.reason_of == "score", p
+    alone = answers({"x": {"score": of(0.016, 0.21)}})["x"]
+    assert alone.verdict == "leak"
+    found = answers({"x": {"ranking": ranking, "score": of(0.3, 0.02, upper=0.09)}})["x"]
+    assert (found.verdict, found.shown_attack) == ("no_leak_found", "ranking")
+
+
+def test_the_shown_attack_has_the_largest_lead_that_is_significant() -> None:
+    for attacks, shown in (
+        ({"a": of(0.0001, 0.2), "b": of(0.001, 0.3)}, "b"),
+        ({"a": of(0.0001, 0.2), "b": of(0.001, 0.3, relevant=0.2)}, "a"),  # in units of what matters
+        ({"a": of(0.0001, 0.2), "b": of(0.0251, 0.3)}, "a"),
+        ({"a": of(0.0001, 0.2), "b": of(0.025, 0.3)}, "b"),
+        ({"a": of(0.024, 0.2), "b": of(0.024, 0.3), "c": of(0.025, 0.3)}, "b"),  # Simes .025, Holm .072
+        ({"a": of(0.2, 0.2), "b": of(0.4, 0.3)}, "b"),
+        ({"a": of(0.4, 0.3), "b": of(0.2, 0.3)}, "b"),
+    ):
+        for order in (list(attacks), list(attacks)[::-1]):
+            found = answers({"x": {name: attacks[name] for name in order}})["x"]
+            assert found.shown_attack == shown, attacks
+
+
+def test_an_untestable_attack_answers_nothing() -> None:
+    found = answers({"x": {"untested": Evidence(outcome(None, 0.9), 0.1), "tested": of(0.001, 0.2)}})["x"]
+    assert (found.verdict, found.shown_attack, found.error) == ("leak", "tested", 0.05)
+
+
+def test_the_interval_of_the_largest_of_several_leads_is_widened() -> None:
+    leak, open_ = of(0.001, 0.3), of(0.3, 0.3)
+    for k in (1, 2, 5):
+        found = answers({"x": dict.fromkeys("abcde"[:k], leak), "y": dict.fromkeys("abcde"[:k], open_)})
+        assert [found[key].verdict for key in "xy"] == ["leak", "inconclusive"]
+        assert [found[key].error for key in "xy"] == [pytest.approx(0.05 / 2 / k), pytest.approx(0.05 / k)]
 
 
 # Within a question, and beyond doubt
@@ -229,7 +283,7 @@ def asked(*ps: Sequence[float]) -> dict[str, Answer]:
 
 def test_p_is_simes_over_the_attacks() -> None:
     found = asked([0.9, 0.004, 0.012], [0.8])["0"]
-    assert (found.verdict, found.decisive_attack) == ("leak", "b")
+    assert (found.verdict, found.shown_attack) == ("leak", "b")
     assert found.p == pytest.approx(0.012)  # 3 x .004
     assert found.q == pytest.approx(0.024)  # 2 x .012
 
@@ -239,10 +293,11 @@ def test_p_is_simes_over_the_attacks() -> None:
     [
         (([0.001, 0.0250], [1.0]), "ab"),  # Holm (.002, .025), level .05 x 1/2
         (([0.001, 0.0251], [1.0]), "a"),
-        (([0.001, 0.0251], [0.001]), "ab"),  # level .05 x 2/2
+        (([0.001, 0.0251], [0.001]), "a"),  # level .05 x 2/2, but at most .025
         (([0.001, 0.02, 0.03, 0.6], [1.0]), "a"),  # Holm (.004, .06, .06, .6)
-        (([0.024, 0.024], [0.001]), "ab"),  # Holm (.048, .048)
-        (([0.024, 0.024], [0.001], [1.0]), ""),  # level .033: a leak of the question, of no attack by itself
+        (([0.012, 0.012], [0.001]), "ab"),  # Holm (.024, .024)
+        (([0.024, 0.024], [0.001]), ""),  # Holm (.048, .048): a leak of the question, of no attack by itself
+        (([0.012, 0.012], [0.001], *[[1.0]] * 4), ""),  # level .0167
         (([0.3, 0.9], [0.001]), ""),  # no leak, no mark
     ],
 )

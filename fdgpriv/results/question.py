@@ -17,7 +17,7 @@ WORST_FIRST: tuple[Verdict, ...] = ("leak", "inconclusive", "no_leak_found", "no
 
 
 class Strongest(Entry):
-    """The attack that the verdict rests on: its metric, and its strongest control."""
+    """The shown attack of a question: its metric, and its strongest control."""
 
     attack: Word
     metric: Word
@@ -37,13 +37,16 @@ class Question(Entry):
         secret: What is asked for.
         scope: ``client``: beyond what the client's domain tells; ``domain``: anything that noise and public means do not.
         verdict: The answer.
-        grade: Of a leak, the highest of the attacks that leak on their own: trace, moderate or severe.
+        grade: Of a leak, the highest of the attacks with p <= 0.025 after correction over the question's attacks: trace,
+            moderate or severe.
         grade_interval: Of a leak, the grades of both ends of that attack's lead.
         share_of_achievable: How far the strongest attack goes from its strongest control to a perfect attack, in [0, 1]; null
             where there is no perfect score.
         lead: Of the strongest attack over its strongest control, in the metric's unit, higher leaks, with its two-sided 95 %
-            interval; of a leak it is widened for having been selected.
-        strongest: What it rests on; None where nothing was tested.
+            interval; of a leak it is widened for having been selected, and for being the largest of several attacks.
+        strongest: The attack with the largest lead, in multiples of the least that matters, among those with p <= 0.025 after
+            correction over the question's attacks, else among all; of no leak found the one with the largest lead on its
+            positive control, which would have found a leak. None where nothing was tested.
         p: Simes' p over the attacks; `q` and `p_holm` are corrected over the questions of the report.
         beyond_doubt: Whether a leak has p_holm <= 0.025 too.
         resolution: The smallest true lead that would have been found with probability 0.8, in the metric's unit.

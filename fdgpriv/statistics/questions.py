@@ -2,9 +2,13 @@
 
 A question's p is Simes' over its attacks; q corrects over all questions by Benjamini and Hochberg. A leak has q <= 0.05
 and p <= 0.025. "No leak found" needs an attack that would have found a leak; all other questions are inconclusive.
+
+The shown attack of a question has the largest lead, in multiples of the least that matters, among the attacks that are
+significant after Holm's correction over the question's attacks; where there is none, among those with p <= 0.025 before it,
+else among all. Its interval is widened over the attacks among which its lead is the largest.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
@@ -17,6 +21,7 @@ Verdict: TypeAlias = Literal["leak", "no_leak_found", "inconclusive", "not_appli
 Because: TypeAlias = Literal["weak_attack", "too_coarse", "not_after_correction", "failed"]
 
 FALSE_DISCOVERIES = 0.05
+ERROR = 0.05  # of the two-sided interval of one lead
 
 _ROUNDING = 1e-9  # 0.7 - 0.5 is 0.19999999999999996
 
@@ -63,8 +68,24 @@ class Evidence:
     @property
     def decided_by_planted_leak(self) -> bool:
         """Whether "no leak found" depends on the power for a planted leak: no lead, or every relevant lead, is excluded."""
-        test = self.test
-        return test.rests_on_planted_leak or (test.upper is not None and test.upper < self.relevant)
+        return self.test.rests_on_planted_leak or self.excludes_relevant
+
+    @property
+    def excludes_relevant(self) -> bool:
+        """Whether leads that matter are excluded."""
+        return self.test.no_bound == "not_above_control" or (
+            self.test.upper is not None and self.test.upper < self.relevant
+        )
+
+    @property
+    def leads_enough(self) -> bool:
+        """Whether its lead is at least the smallest that matters."""
+        return self.test.difference >= self.relevant - _ROUNDING
+
+    @property
+    def relative_lead(self) -> float:
+        """The lead in multiples of the relevant effect."""
+        return self.test.difference / (self.relevant or 1.0)
 
     @property
     def strength(self) -> float:
@@ -89,24 +110,30 @@ class Answer:
         verdict: The answer.
         reason: One sentence; for an inconclusive verdict, with the way to decide it.
         because: The cause of an inconclusive verdict.
-        decisive_attack: The attack that decides the verdict: the strongest one, or for "no leak found" the one with the
-            largest lead on its positive control.
+        shown_attack: The attack that is shown: the strongest one, or for "no leak found" the one with the largest lead on
+            its positive control.
+        reason_of: The attack that the reason is about.
         p: Simes' p of the question; q and p_holm correct it over all questions.
         beyond_doubt: Whether a leak also passes Holm's correction at 0.025.
-        leaking: The attacks on a leaking question that are significant after correction within the question.
-        error: The error level of the lead's interval; below 0.05 for leads that were selected as leaks.
+        significant: The attacks on a leaking question with p <= 0.025 after Holm's correction over its attacks, which
+            determine its grade.
+        leaking: Those of them that are also significant at the level of the report's leaks.
+        error: The error level of the lead's interval; below 0.05 for leads that were selected as leaks, and for the largest
+            lead of several attacks.
     """
 
     verdict: Verdict
     reason: str
     because: Because | None = None
-    decisive_attack: str | None = None
+    shown_attack: str | None = None
+    reason_of: str | None = None
     p: float | None = None
     q: float | None = None
     p_holm: float | None = None
     beyond_doubt: bool = False
+    significant: frozenset[str] = frozenset()
     leaking: frozenset[str] = frozenset()
-    error: float = 0.05
+    error: float = ERROR
 
 
 EvidenceByAttack: TypeAlias = Mapping[str, Evidence] | Absent
@@ -198,38 +225,65 @@ _NOTHING_EXCLUDED: Mapping[NoBound | None, str] = {
 
 def _leak(evidence: Mapping[str, Evidence], p: float, q: float, p_holm: float, level_within: float) -> Answer:
     """The verdict ``leak``; attacks of the question leak by themselves at `level_within` after Holm's correction."""
-    best = _strongest(evidence)
+    corrected = _corrected(evidence)
+    significant = frozenset(name for name, value in corrected.items() if value <= LEVEL)
+    best = _strongest(evidence, significant)
     test = evidence[best].test
-    tested = [name for name in evidence if evidence[name].p is not None]
-    corrected = dict(zip(tested, holm([_p(evidence[name]) for name in tested]), strict=True))
     control = test.strongest_control.replace("_", " ")
+    of_attack = "" if evidence[best].p == p else f"p = {_p(evidence[best]):.2g} by this attack, "
     return Answer(
         "leak",
         f"beats every control, the strongest ({control}) by {test.difference:.3g}, over {test.units} units "
-        f"(p = {p:.2g}, q = {q:.2g})",
-        decisive_attack=best,
+        f"({of_attack}p = {p:.2g}, q = {q:.2g})",
+        shown_attack=best,
+        reason_of=best,
         p=p,
         q=q,
         p_holm=p_holm,
         beyond_doubt=p_holm <= LEVEL,
-        leaking=frozenset(name for name, value in corrected.items() if value <= level_within),
-        error=level_within,
+        significant=significant,
+        leaking=frozenset(name for name in significant if corrected[name] <= level_within),
+        error=level_within / len(corrected),
     )
 
 
 def _no_leak(evidence: Mapping[str, Evidence], p: float, q: float, p_holm: float) -> Answer:
-    """The verdict on a question that is no leak: ``no_leak_found`` or ``inconclusive``."""
-    best = _strongest(evidence)
+    """The verdict on a question that is no leak: ``no_leak_found`` or ``inconclusive``.
+
+    The attack with the largest lead on its positive control says whether a leak would have been found. "No leak found" also
+    needs that no attack contradicts it: that each has p > 0.025 before correction and a lead below the smallest that matters,
+    or excludes such a lead.
+    """
+    corrected = _corrected(evidence)
+    best = _strongest(evidence, [name for name, value in corrected.items() if value <= LEVEL])
+
+    def inconclusive(reason: str, because: Because | None, reason_of: str) -> Answer:
+        error = ERROR / len(corrected)
+        return Answer("inconclusive", reason, because, best, reason_of, p, q, p_holm, error=error)
+
     more = f"more units than {evidence[best].test.units} would decide"
     if p <= LEVEL:
         reason = f"p = {p:.2g}, but q = {q:.2g} after the correction over all questions; {more}"
-        return Answer("inconclusive", reason, "not_after_correction", best, p, q, p_holm)
+        return inconclusive(reason, "not_after_correction", best)
+    not_excluding = {name: evidence[name] for name in corrected if not evidence[name].excludes_relevant}
+    if any(_p(attack) <= LEVEL for attack in not_excluding.values()):
+        telling = _strongest(not_excluding)
+        reason = (
+            f"p = {_p(evidence[telling]):.2g}, but {p:.2g} after the correction over the question's {len(corrected)} attacks; "
+            f"{more}"
+        )
+        return inconclusive(reason, "not_after_correction", telling)
     decisive = max(evidence, key=lambda name: (evidence[name].works, evidence[name].strength))
     verdict, because, reason = absence(evidence[decisive])
-    if verdict == "no_leak_found" and q <= FALSE_DISCOVERIES:
-        verdict, because = "inconclusive", "too_coarse"
+    if verdict == "inconclusive":
+        return inconclusive(reason, because, decisive)
+    if q <= FALSE_DISCOVERIES:
         reason = f"p = {p:.3g} is above {LEVEL}, but q = {q:.2g} is within {FALSE_DISCOVERIES}; {more}"
-    return Answer(verdict, reason, because, decisive, p, q, p_holm)
+        return inconclusive(reason, "too_coarse", best)
+    if any(attack.leads_enough for attack in not_excluding.values()):
+        largest = _strongest(not_excluding)
+        return inconclusive(_too_coarse(evidence[largest].test, evidence[largest].relevant), "too_coarse", largest)
+    return Answer(verdict, reason, because, decisive, decisive, p, q, p_holm)
 
 
 def _too_coarse(test: Test, relevant: float) -> str:
@@ -243,12 +297,21 @@ def _too_coarse(test: Test, relevant: float) -> str:
     )
 
 
-def _strongest(evidence: Mapping[str, Evidence]) -> str:
-    """The attack with the smallest p, then the largest lead in relevant effects."""
-    return min(
-        evidence,
-        key=lambda name: (_p(evidence[name]), -evidence[name].test.difference / (evidence[name].relevant or 1.0)),
-    )
+def _strongest(evidence: Mapping[str, Evidence], significant: Collection[str] = ()) -> str:
+    """The attack with the largest lead in relevant effects among the significant ones; of equal leads the smallest p.
+
+    Where none is significant, it is that of the attacks with p <= 0.025 before correction, else of all that have a p.
+    """
+    tested = [name for name in evidence if evidence[name].p is not None]
+    candidates = significant or [name for name in tested if _p(evidence[name]) <= LEVEL] or tested
+    in_order = [name for name in evidence if name in candidates]
+    return max(in_order, key=lambda name: (evidence[name].relative_lead, -_p(evidence[name])))
+
+
+def _corrected(evidence: Mapping[str, Evidence]) -> dict[str, float]:
+    """By attack with a p, its p after Holm's correction over the attacks of the question."""
+    tested = [name for name, attack in evidence.items() if attack.p is not None]
+    return dict(zip(tested, holm([_p(evidence[name]) for name in tested]), strict=True))
 
 
 def _p(evidence: Evidence) -> float:

@@ -89,10 +89,10 @@ class Questions:
         """One question of results.json; `indices` are those of the attacks there, by key."""
         _, artifact, level, adversary, secret, scope = question
         answer, asked = self.answers[question], self.asked[question]
-        decisive = answer.decisive_attack
-        evidence = None if decisive is None else self._evidence_of(decisive, scope)
+        shown = answer.shown_attack
+        evidence = None if shown is None else self._evidence_of(shown, scope)
         test = None if evidence is None else evidence.test
-        size = self._largest_leak(answer, scope) if answer.verdict == "leak" else None
+        grading, size = self._grading(answer, scope) if answer.verdict == "leak" else (None, None)
         return Question.model_validate(
             {
                 "artifact": artifact,
@@ -105,10 +105,10 @@ class Questions:
                 "grade": size.grade if size else None,
                 "grade_interval": size.interval if size else None,
                 "share_of_achievable": (
-                    LeadSize.of(self.scores[decisive], evidence).share if decisive and evidence else None
+                    LeadSize.of(self.scores[shown], evidence).share if shown and evidence else None
                 ),
                 "lead": measured_lead(test, answer.error) if test else None,
-                "strongest": None if decisive is None else self._strongest(decisive, scope),
+                "strongest": None if shown is None else self._strongest(shown, scope),
                 "p": answer.p,
                 "q": answer.q,
                 "p_holm": answer.p_holm,
@@ -118,7 +118,7 @@ class Questions:
                 "planted": evidence.planted if evidence else None,
                 "relevant": evidence.relevant if evidence else None,
                 "inconclusive_because": answer.because,
-                "reason": self._reason(answer, asked),
+                "reason": self._reason(answer, asked, grading),
                 "recovered": next(
                     (_recovered(self.scores[key]) for key in asked.attacks if self.scores[key].exact), None
                 ),
@@ -126,22 +126,30 @@ class Questions:
             }
         )
 
-    def _reason(self, answer: Answer, asked: QuestionAttacks) -> str:
-        """The answer's reason; for content also how much a client's mean image can reveal at most."""
+    def _reason(self, answer: Answer, asked: QuestionAttacks, grading: str | None) -> str:
+        """The answer's reason, with the attack that it is about, or that the grade is of, if another one is shown.
+
+        For content it also says how much a client's mean image can reveal at most.
+        """
+        shown, about = answer.shown_attack, answer.reason_of
+        reason = answer.reason if about in (None, shown) else f"{self.scores[about].attack}: {answer.reason}"
+        grade_of = None if grading in (None, shown) else f"the grade is that of {self.scores[grading].attack}"
         ceiling = next(filter(None, (ceiling_sentence(self.scores[key]) for key in asked.attacks)), None)
-        return answer.reason if ceiling is None else f"{answer.reason}; {ceiling}"
+        return "; ".join(filter(None, (reason, grade_of, ceiling)))
 
     def _evidence_of(self, key: str, scope: str) -> Evidence:
         evidence = self.tests[key].scopes[scope]
         assert isinstance(evidence, Evidence)
         return evidence
 
-    def _largest_leak(self, answer: Answer, scope: str) -> LeadSize:
-        """The size of the highest grade among the attacks that leak by themselves, else that of the strongest attack."""
-        assert answer.decisive_attack is not None
-        keys = sorted(answer.leaking, key=lambda key: key != answer.decisive_attack) or [answer.decisive_attack]
-        sizes = [LeadSize.of(self.scores[key], self._evidence_of(key, scope), answer.error) for key in keys]
-        return max(sizes, key=lambda size: GRADES.index(size.grade))  # of equals the strongest attack's, which is first
+    def _grading(self, answer: Answer, scope: str) -> tuple[str, LeadSize]:
+        """Of a leak, the attack with the highest grade among those that are significant, else the shown one, and its size."""
+        assert answer.shown_attack is not None
+        keys = [answer.shown_attack, *sorted(answer.significant - {answer.shown_attack})]
+        sizes = {key: LeadSize.of(self.scores[key], self._evidence_of(key, scope), answer.error) for key in keys}
+        return max(
+            sizes.items(), key=lambda item: GRADES.index(item[1].grade)
+        )  # of equals the shown attack, which is first
 
     def _strongest(self, key: str, scope: str) -> Strongest:
         attack, control = self.scores[key], self._evidence_of(key, scope).test.strongest_control
