@@ -60,7 +60,10 @@ def generated(rng: np.random.Generator) -> dict[str, AttackScores]:
             exposed = Measured(value=0.3, ci95=(float(rng.uniform(0, 0.2)), 0.4), n=500, direction="higher_leaks")
             whole.aggregates = {"attack": {EXPOSED: exposed}}
         facts: dict[str, Any] = {"scopes": ("client", "domain"), "secret": "membership"}
-        facts |= {"relevant": float(rng.choice([0.05, 0.2, 0.5])), "perfect": rng.choice([None, 0.5, 1.0, 5.0])}
+        facts |= {
+            "relevant": float(rng.choice([0.05, 0.2, 0.5])),
+            "perfect": (None, 0.5, 1.0, 5.0)[int(rng.integers(4))],
+        }
         attack = attack_scores(whole, attack=reader(**facts))
         attacks[f"run/{number}"] = attack.model_copy(update={"attack": f"attack_{number}"})
     return attacks

@@ -9,11 +9,12 @@ from fdgpriv.results.attack_finding import Threat
 from fdgpriv.results.question import Question
 from fdgpriv.statistics import rule
 from fdgpriv.statistics.grades import grade, share_of_achievable, words
+from fdgpriv.statistics.interval import Array
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.resolution import power
 from fdgpriv.statistics.rule import LeadTest
-from fdgpriv.verdicts.attack_scores import AttackScores
+from fdgpriv.verdicts.attack_scores import ARTIFACT_FREE, AttackScores
 from fdgpriv.verdicts.judge import judge
 from fdgpriv.verdicts.trial_scores import TrialScores
 
@@ -172,6 +173,7 @@ def test_shared_images_lower_the_power() -> None:
 def test_predictions_of_the_prior_use_no_artifact() -> None:
     whole = scores(0, 0.0, CHANCE)
     whole.artifact_used = False
+    whole.headline |= dict.fromkeys(ARTIFACT_FREE, whole.headline["attack"])
     for planted, verdict in ((0.94, "no_leak_found"), (0.5, "inconclusive")):
         attack = reader(scopes=("client",))
         one = attack_scores(whole, scores(1, 2.0, CHANCE, per_client=4), attack, planted={"client": planted})
@@ -185,3 +187,52 @@ def test_predictions_of_the_prior_use_no_artifact() -> None:
 def test_scores_say_whether_the_artifact_was_used() -> None:
     assert TrialScores().artifact_used
     assert TrialScores().fingerprint == ""
+
+
+# Worse than nothing
+
+
+def deficit_of(attack: Array, control: Array, bounds: tuple[float, float] | None = None) -> rule.Deficit | None:
+    lead_test = LeadTest(attack, {"prior": control, "artifact": control}, bounds=bounds, artifact_free=["prior"])
+    return rule.test(lead_test, np.random.default_rng(0), 2000, sharp=False).deficit
+
+
+def test_an_attack_worse_than_an_artifact_free_control_is_noticed() -> None:
+    """At p < .05 by Student's t (at least 2^-n), of artifact-free controls only; without a difference never."""
+    rng = np.random.default_rng(0)
+    control = rng.normal(size=12)
+    noticed = []
+    for shift in np.linspace(-0.6, 0.6, 13):
+        d = shift + 0.5 * rng.normal(size=12)
+        wanted = max(0.5**12, float(stats.ttest_1samp(d, 0, alternative="less").pvalue))
+        deficit = deficit_of(control + d, control)
+        assert (deficit is not None) == (d.mean() < 0 and wanted < 0.05)
+        if deficit is not None:
+            assert (deficit.control, deficit.p) == ("prior", pytest.approx(wanted))
+            assert deficit.difference == pytest.approx(-d.mean())
+        noticed.append(deficit is not None)
+    assert noticed[0]
+    assert not noticed[-1]
+    assert deficit_of(control, control) is None
+
+
+def test_few_hits_are_not_worse_than_chance() -> None:
+    """No hit in 12 trials has a probability of .54 at a chance of .05: that is not worse than a control of .05."""
+    assert deficit_of(np.zeros(12), np.full(12, 0.05), (0.0, 1.0)) is None
+    assert deficit_of(np.zeros(12), np.full(12, 0.5), (0.0, 1.0)) is not None  # .0002
+
+
+def test_an_attack_that_is_worse_than_nothing_finds_no_leak() -> None:
+    attack, positive = reader(scopes=("client",)), scores(1, 2.0, CHANCE, per_client=4)
+    for mean, verdict, because in (
+        (0.0, "no_leak_found", None),
+        (-1.0, "inconclusive", "weak_attack"),
+        (3.0, "leak", None),
+    ):
+        whole = scores(0, mean, CHANCE, spread=0.1)
+        whole.headline["uniform"] = [0.0] * len(CLIENTS)
+        if mean == 0.0:
+            whole.headline |= dict.fromkeys(ARTIFACT_FREE, whole.headline["attack"])
+        (question,) = question_of(attack_scores(whole, positive, attack, planted={"client": 1.0}))
+        assert (question.verdict, question.inconclusive_because) == (verdict, because)
+        assert ("which uses no artifact" in question.reason) == (because is not None)

@@ -205,10 +205,12 @@ CASES: dict[str, tuple[AttackScores, str | None, str | None]] = {
     "answers its prior, planted leak not found": (answering_its_prior(0.1), UNSURE, UNSURE),
     "not evaluated": (NOT_SHARED, NOT_ASKED, NOT_ASKED),
     "asks for the domain": (attack_scores(scores(11, 2.0), attack=reader(scopes=("domain",))), None, LEAK),
-    "domain's mean better, server": (attack_scores(DOMAIN_MEAN), NO_LEAK, NO_LEAK),
+    "domain's mean better, server": (attack_scores(DOMAIN_MEAN), UNSURE, UNSURE),  # worse than what it knows anyway
     "domain's mean better, third party": (attack_scores(DOMAIN_MEAN, role="third_party"), LEAK, LEAK),
     "lower leaks": (attack_scores(scores(13, 2.0, sign=-1), OPPOSITE, LOWER), LEAK, LEAK),
-    "higher where lower leaks": (attack_scores(scores(13, 2.0), OPPOSITE, LOWER), NO_LEAK, NO_LEAK),
+    "higher where lower leaks": (attack_scores(scores(13, 2.0), OPPOSITE, LOWER), UNSURE, UNSURE),
+    "worse than a random artifact": (attack_scores(scores(4, -0.1, {**CHANCE, "random_style": 1.0})), NO_LEAK, NO_LEAK),
+    "worse than another prior": (attack_scores(scores(4, -0.1, {**CHANCE, "uniform": 1.0})), UNSURE, UNSURE),
     "hits without a miss": (
         attack_scores(scores(14, 1.0, spread=0.0), scores(14, 1.0, per_client=4, spread=0.0), HITS), LEAK, LEAK,
     ),

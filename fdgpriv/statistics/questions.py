@@ -174,6 +174,13 @@ def absence(evidence: Evidence) -> tuple[Verdict, Because | None, str]:
     with_budget = f" with {evidence.budget}" if evidence.budget else ""
     if evidence.positive is None:
         return "inconclusive", "weak_attack", "no positive control says that the attack could succeed"
+    if (deficit := test.deficit) is not None:
+        reason = (
+            f"the attack is worse than the control {deficit.control.replace('_', ' ')}, which uses no artifact, by "
+            f"{deficit.difference:.3g} (p = {deficit.p:.2g}): it shows nothing about the artifacts; a larger budget or more "
+            "auxiliary images would help"
+        )
+        return "inconclusive", "weak_attack", reason
     if not evidence.works:
         lead, p = evidence.positive.difference, evidence.positive.p
         p_text = "no p" if p is None else f"p = {p:.2g}"

@@ -1,8 +1,8 @@
 """Tests whether an attack beats every control that its threat model grants."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -14,6 +14,9 @@ from fdgpriv.statistics.paired import LEVEL, ControlTest, compare
 from fdgpriv.statistics.resolution import resolution
 
 NoBound: TypeAlias = Literal["artifact_not_used", "not_above_control", "equal_differences"]
+
+WORSE_LEVEL = 0.05  # one-sided, uncorrected, that an attack is worse than a control
+_DEFICIT_RESAMPLES = 2000
 
 NO_OTHER_CLIENT = "no other client of the domain exists, so a leak of the client cannot be told from one of the domain"
 
@@ -30,6 +33,7 @@ class LeadTest:
             near-certain success has no upper bound.
         shared_variance: By control, the variance of the mean lead over it due to images that units share; 0 by default.
         artifact_used: Whether any of the attack's predictions differs from its artifact-free prediction.
+        artifact_free: The controls that are predictions without any artifact.
     """
 
     attack: Array
@@ -38,6 +42,7 @@ class LeadTest:
     bounds: tuple[float, float] | None = None
     shared_variance: Mapping[str, float] = field(default_factory=dict)
     artifact_used: bool = True
+    artifact_free: Collection[str] = ()
 
     def __post_init__(self) -> None:
         if not self.controls:
@@ -77,6 +82,15 @@ def _leads(attack: Array, controls: dict[str, Array]) -> Array:
 
 
 @dataclass(frozen=True)
+class Deficit:
+    """By how much an attack is worse than a control, and the one-sided p of that."""
+
+    control: str
+    difference: float
+    p: float
+
+
+@dataclass(frozen=True)
 class Test:
     """An attack minus its strongest control, over `units` independent units.
 
@@ -92,6 +106,7 @@ class Test:
         resolution: The smallest true lead that is found with probability 0.8; None if no lead has variance.
         reach: Smallest and largest difference that the metric allows.
         reason: The reason why p is None.
+        deficit: Of the artifact-free control that the attack is most clearly worse than, if it is at p < 0.05.
     """
 
     difference: float
@@ -105,6 +120,7 @@ class Test:
     reach: tuple[float, float] | None = None
     no_bound: NoBound | None = None
     reason: str | None = None
+    deficit: Deficit | None = None
 
     @property
     def rests_on_planted_leak(self) -> bool:
@@ -159,7 +175,30 @@ def test(lead_test: LeadTest, rng: np.random.Generator, resamples: int, *, sharp
         resolution=resolution(attack, controls, lead_test.bounds, lead_test.shared) if sharp else None,
         reach=lead_test.reach,
         no_bound=no_bound,
+        deficit=_deficit(lead_test, per_control),
     )
+
+
+def _deficit(lead_test: LeadTest, per_control: Mapping[str, ControlTest]) -> Deficit | None:
+    """The smallest p < 0.05 that the attack is worse than an artifact-free control, by the same tests with signs turned."""
+    behind = [
+        name for name in lead_test.controls if name in lead_test.artifact_free and per_control[name].difference < 0
+    ]
+    if not behind:
+        return None
+    reversed_test = replace(
+        lead_test,
+        attack=-np.asarray(lead_test.attack),
+        controls={name: -np.asarray(lead_test.controls[name]) for name in behind},
+        bounds=None if lead_test.bounds is None else (-lead_test.bounds[1], -lead_test.bounds[0]),
+    )
+    tests = _control_tests(reversed_test, np.random.default_rng(0), _DEFICIT_RESAMPLES)
+    deficits = [
+        Deficit(name, test.difference, 1.0 if test.p is None else test.p)
+        for name, test in zip(behind, tests, strict=True)
+    ]
+    smallest = min(deficits, key=lambda deficit: deficit.p)
+    return smallest if smallest.p < WORSE_LEVEL else None
 
 
 def _control_tests(lead_test: LeadTest, rng: np.random.Generator, resamples: int) -> list[ControlTest]:

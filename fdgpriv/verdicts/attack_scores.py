@@ -23,6 +23,7 @@ LABEL_PRIORS = ("uniform", "public_shares", "half_uniform", "domain_shares")
 DOMAIN_CONTROLS = ("noise", "mean_image", "domain_mean", *LABEL_PRIORS, "random_style", "other_domain")
 CLIENT_CONTROLS = (*DOMAIN_CONTROLS, "unconditional", "other_client")
 KNOWN_DOMAIN_CONTROLS = ("domain_mean", "domain_shares")  # controls of an adversary that knows the client's domain
+ARTIFACT_FREE = ("noise", "mean_image", "domain_mean", *LABEL_PRIORS, "unconditional")
 BOUNDS = ("nearest_own", "own_colour", "own_mean", "own_domain_mean", "autoencoder")
 CONTINUOUS = ("mse",)  # metrics whose least value is no hit: leads far below their bounds are tested without these
 ONE_ROUND = "one_round"  # the control of scores on several rounds
@@ -176,6 +177,7 @@ class AttackScores(EvaluationRow):
             bounds=bounds,
             shared_variance=scores.shared_variance,
             artifact_used=scores.artifact_used,
+            artifact_free=ARTIFACT_FREE,
         )
 
     @property
