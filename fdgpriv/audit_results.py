@@ -9,7 +9,7 @@ from pydantic import PrivateAttr
 from fdgpriv.report import Report
 from fdgpriv.results import overview
 from fdgpriv.results.finding import Results
-from fdgpriv.results.records import FlatRow, by_matrix_cell, by_run
+from fdgpriv.results.records import FlatRow, by_question, by_run
 from fdgpriv.utils.files import write_bytes, write_text
 from fdgpriv.utils.suggestions import did_you_mean
 
@@ -81,8 +81,11 @@ class AuditResults(Results):
         super().save(path)
 
     def matrix(self) -> "pd.DataFrame":
-        """A row for each run, adversary, artifact and secret: the worst verdict of its scopes, with its evidence."""
-        return _frame(by_matrix_cell(self.runs))
+        """A row for each question of each run, with its evidence, and for what was sent in clear.
+
+        A question that is the same measurement for several adversaries has one row: `adversary`, and the others in `also`.
+        """
+        return _frame(by_question(self.runs))
 
     def frontier(self) -> "pd.DataFrame":
         """A row for each run: accuracy on the unseen domain, proved epsilon, number of verdicts, leakage by secret."""

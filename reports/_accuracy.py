@@ -80,7 +80,7 @@ def utility_and_leakage(runs: Sequence[Run]) -> Section:
         )
         leakage: tuple[TableCell, ...] = ()
         if reference:
-            leaks = count_cell(f"{answers.leaks} of {answers.asked}")
+            leaks = count_cell(f"{answers.tally.leaks} of {answers.tally.asked}")
             leakage = (number_cell(measured(reference.lead(arm))), leaks)
         accuracy = (number_cell(share(target)), number_cell(share(source)), number_cell(measured(error)))
         epsilon = arm.runs[0].privacy.epsilon_proved

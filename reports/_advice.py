@@ -244,7 +244,7 @@ def sentence(results: Results) -> str:
         return "No run finished, so there is nothing to judge."
     if len(answers) == 1:
         return _sentence_on_one(answers[0], results.dataset.name)
-    attacked = [arm for arm in answers if arm.asked]
+    attacked = [arm for arm in answers if arm.tally.asked]
     if not attacked and all(run.shares_nothing for run in results.runs):
         return f"{_UNSHARED.capitalize()}."
     if not attacked:
@@ -256,7 +256,8 @@ def sentence(results: Results) -> str:
     subject = f"{answers[0].arm.method} on {dataset}" if one_method else f"On {dataset}"
     preposition = "under" if one_method else "for"
     if not any(most):
-        open_, asked = sum(arm.inconclusive for arm in attacked), sum(arm.asked for arm in attacked)
+        open_ = sum(arm.tally.inconclusive for arm in attacked)
+        asked = sum(arm.tally.asked for arm in attacked)
         return (
             f"{subject}: no leak was shown {preposition} any of {len(attacked)} compared, which is no proof of privacy; "
             f"{open_} of {asked} questions stay open."
@@ -280,17 +281,24 @@ def _sentence_on_one(answers: ArmAnswers, dataset: str) -> str:
     """The sentence of a report with a single arm."""
     arm, n_seeds = answers.arm, len({run.seed for run in answers.arm.runs})
     subject = f"{arm.method} on {dataset}" + ("" if arm.defense == "none" else f" with {defense(arm.defense)}")
-    if arm.runs[0].ended is not None and not answers.asked:
+    if arm.runs[0].ended is not None and not answers.tally.asked:
         return f"Training of {subject} failed, so nothing was attacked."
-    if not answers.asked and all(run.shares_nothing for run in arm.runs):
+    if not answers.tally.asked and all(run.shares_nothing for run in arm.runs):
         return f"{subject}: {_UNSHARED}."
-    if not answers.asked:
+    if not answers.tally.asked:
         return f"Nothing was attacked, so this says nothing about what {arm.method} gives away."
     seeds = f" ({n_seeds} seeds, each question by its worst answer)" if n_seeds > 1 else ""
-    no_proof = "" if answers.leaks else ", which is no proof of privacy"
+    no_proof = "" if answers.tally.leaks else ", which is no proof of privacy"
+    tally = answers.tally
     rest = (
-        f"{answers.no_leak_found or 'none'} with no leak found, {answers.inconclusive or 'none'} undecided, of "
-        f"{quantity(answers.asked, 'question')} about what crossed the wire{seeds}"
+        f"{tally.no_leak_found or 'none'} with no leak found, {tally.inconclusive or 'none'} undecided, of "
+        f"{quantity(tally.asked, 'question')} about what crossed the wire{seeds}{_sent_in_clear(arm)}"
     )
     utility = "" if answers.accuracy is None else f"; accuracy on the unseen domain is {percent(answers.accuracy, 1)}"
     return f"{subject}: {answers.leaks_in_words}{no_proof}; {rest}{utility}."
+
+
+def _sent_in_clear(arm: Arm) -> str:
+    """What crosses the wire as it is, which is no question: ``; sent in clear, so not tested: its number of images``."""
+    secrets = unique(q.secret for run in arm.runs for q in run.questions if q.verdict == "sent_in_clear")
+    return f"; sent in clear, so not tested: {joined([LEARNT[secret] for secret in secrets])}" if secrets else ""

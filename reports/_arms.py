@@ -1,15 +1,14 @@
 """Arms of a comparison, each a method under a defense with all its runs, and how their questions were answered."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fdgpriv.results.question import WORST_FIRST
 from fdgpriv.results.run import Run
-from fdgpriv.statistics.grades import GRADES, Grade, counted, highest
+from fdgpriv.results.tally import Tally
+from fdgpriv.statistics.grades import GRADES, Grade, counted
 
 from ._numbers import pooled
-from ._words import artifact_of, defense
+from ._words import defense
 
 
 @dataclass(frozen=True)
@@ -44,47 +43,32 @@ class ArmAnswers:
 
     Attributes:
         arm: The arm.
-        leaks, no_leak_found, inconclusive: Numbers of questions by verdict.
+        tally: The number of questions by verdict.
         accuracy: Mean accuracy on the unseen domain; None if not measured.
-        grades: Number of leaks by grade, the highest grade first.
     """
 
     arm: Arm
-    leaks: int
-    no_leak_found: int
-    inconclusive: int
+    tally: Tally
     accuracy: float | None
-    grades: tuple[tuple[Grade, int], ...] = ()
-
-    @property
-    def leaks_by_grade(self) -> str:
-        """The number of leaks of each grade, ``3 severe, 2 traces``; empty without leaks."""
-        return ", ".join(counted(grade, n) for grade, n in self.grades)
 
     @property
     def leaks_in_words(self) -> str:
-        """The same with its noun, ``3 severe leaks, 2 traces``."""
-        words = [counted(grade, n) for grade, n in self.grades]
-        noun = (
-            "" if not self.grades or self.grades[0][0] == "trace" else " leak" if self.grades[0][1] == 1 else " leaks"
-        )
+        """The leaks of each grade with their noun, ``3 severe leaks, 2 traces``."""
+        grades = self.tally.grades
+        words = [counted(grade, n) for grade, n in grades]
+        noun = "" if not grades or grades[0][0] == "trace" else " leak" if grades[0][1] == 1 else " leaks"
         return ", ".join([words[0] + noun, *words[1:]]) if words else "no leak shown"
 
     @property
     def weight(self) -> tuple[int, ...]:
         """The number of leaks of each grade, the highest first, to compare arms by."""
-        by_grade = dict(self.grades)
+        by_grade = dict(self.tally.grades)
         return tuple(by_grade.get(grade, 0) for grade in reversed(GRADES))
 
     @property
     def grade(self) -> Grade | None:
         """The highest grade of its leaks; None without one."""
-        return self.grades[0][0] if self.grades else None
-
-    @property
-    def asked(self) -> int:
-        """The number of questions that could be tested."""
-        return self.leaks + self.no_leak_found + self.inconclusive
+        return self.tally.grades[0][0] if self.tally.grades else None
 
     @property
     def proves(self) -> bool:
@@ -94,33 +78,17 @@ class ArmAnswers:
     @property
     def verdict(self) -> str:
         """The verdict that colours the arm; not_attacked without questions."""
-        if self.leaks:
+        if self.tally.leaks:
             return "leak"
-        return "inconclusive" if self.inconclusive else "no_leak_found" if self.no_leak_found else "not_attacked"
+        if self.tally.inconclusive:
+            return "inconclusive"
+        return "no_leak_found" if self.tally.no_leak_found else "not_attacked"
 
 
 def arm_answers(runs: Sequence[Run]) -> tuple[ArmAnswers, ...]:
     """The answers of each arm; a question that several seeds answer counts by the worst of them."""
     answers = []
     for arm in arms(runs):
-        verdicts: dict[tuple[str, ...], str] = {}
-        grades: dict[tuple[str, ...], Grade] = {}
-        for run in arm.runs:
-            for q in run.questions:
-                key = (artifact_of(q), q.adversary, q.secret, q.scope, run.target or "")
-                verdicts[key] = min(verdicts.get(key, q.verdict), q.verdict, key=WORST_FIRST.index)
-                if q.grade:
-                    grades[key] = highest((grades.get(key, q.grade), q.grade))
-        by_verdict, by_grade = Counter(verdicts.values()), Counter(grades.values())
         accuracy = pooled([run.utility.target_accuracy if run.utility else None for run in arm.runs])
-        answers.append(
-            ArmAnswers(
-                arm=arm,
-                leaks=by_verdict["leak"],
-                no_leak_found=by_verdict["no_leak_found"],
-                inconclusive=by_verdict["inconclusive"],
-                accuracy=accuracy.value if accuracy else None,
-                grades=tuple((grade, by_grade[grade]) for grade in reversed(GRADES) if by_grade[grade]),
-            )
-        )
+        answers.append(ArmAnswers(arm, Tally.over(arm.runs), accuracy.value if accuracy else None))
     return tuple(answers)

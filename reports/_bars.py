@@ -31,6 +31,9 @@ class LeadBar:
     ends: tuple[float, float] | None
     numbered: bool = True
 
+    unit: ClassVar[str] = (
+        "A figure with × is the lead of the attack over its best control: 3.3× is 3.3 times the least lead that matters."
+    )
     low: ClassVar[float] = -0.5  # of the scale
     high: ClassVar[float] = 4.0
     width: ClassVar[float] = 90.0  # of the drawing

@@ -107,7 +107,9 @@ def report_content(results: Results) -> ReportContent:
         grade=max((arm.grade for arm in answers if arm.grade), key=GRADES.index, default=None),
         sentence=sentence(results),
         answers=_answers(answers) if not sections else None,
-        matrix=matrix(runs, MAX_WORDS - frontier_words),
+        matrix=tuple(
+            sorted(matrix(runs, MAX_WORDS - frontier_words), key=lambda section: section.title != "")
+        ),  # notes first
         reconstructions=reconstructions(runs),
         curves=curves(runs),
         advice=advice(results),
@@ -216,16 +218,16 @@ def _same_attack(attack: AttackFinding, other: AttackFinding) -> bool:
 
 def _answers(answers: Sequence[ArmAnswers]) -> Table | None:
     """The number of questions by verdict, a row for each arm; None for a single arm, or if nothing was asked."""
-    if len(answers) < 2 or not any(arm.asked for arm in answers):
+    if len(answers) < 2 or not any(arm.tally.asked for arm in answers):
         return None
     headings = ("Compared", "Leaks", "No leak found", "Inconclusive", "Unseen-domain accuracy")
 
     def row(arm: ArmAnswers) -> tuple[TableCell, ...]:
         return (
-            text_cell(arm.arm.name, "" if arm.asked else VERDICTS[arm.verdict]),
-            count_cell(str(arm.leaks), arm.leaks_by_grade),
-            count_cell(str(arm.no_leak_found)),
-            count_cell(str(arm.inconclusive)),
+            text_cell(arm.arm.name, "" if arm.tally.asked else VERDICTS[arm.verdict]),
+            count_cell(str(arm.tally.leaks), arm.tally.leaks_by_grade),
+            count_cell(str(arm.tally.no_leak_found)),
+            count_cell(str(arm.tally.inconclusive)),
             count_cell("–" if arm.accuracy is None else percent(arm.accuracy, 1)),
         )
 

@@ -4,10 +4,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from fdgpriv.results.attack_finding import Units
 from fdgpriv.results.question import Question
 from fdgpriv.results.run import Run
 
-from ._numbers import decimal, percent, plain, pooled
+from ._numbers import decimal, percent, plain, pooled, quantity
 from ._words import metric
 
 _CONTROLS = {
@@ -39,7 +40,7 @@ class Effect:
         value, control: The attack's figure and the control's, in the metric's unit.
         control_name: The best control.
         lead: Of the attack over the control, positive if it leaks.
-        clients: The number of clients counted; None for an average over runs, or other units.
+        units: The clients counted; None for an average over runs, or other units.
         choices: The number of answers that the attack chooses among; None if not known.
         upper: Larger leads are excluded; None if none are.
         planted: How often a leak of size `relevant`, planted in these artifacts, is found; None if not tried.
@@ -52,7 +53,7 @@ class Effect:
     control: float
     control_name: str
     lead: float
-    clients: int | None = None
+    units: Units | None = None
     choices: int | None = None
     upper: float | None = None
     planted: float | None = None
@@ -86,12 +87,19 @@ def pooled_effect(asked: Sequence[tuple[Run, Question]]) -> Effect | None:
         control=control,
         control_name=strongest.control,
         lead=lead or 0.0,
-        clients=units.n if len(comparable) == 1 and units and units.kind == "client" else None,
+        units=units if len(comparable) == 1 and units and units.kind == "client" else None,
         choices=round(1 / chance) if chance else None,
         upper=max(bounds) if len(bounds) == len(comparable) else None,
         planted=min((q.planted for _, q, _ in comparable if q.planted is not None), default=None),
         relevant=max((q.relevant for _, q, _ in comparable if q.relevant is not None), default=None),
     )
+
+
+def clients_in_words(units: Units) -> str:
+    """The attacked clients, simulated ones apart: ``30 clients``, or ``30 (12 clients, 18 simulated)``."""
+    if not units.shadows:
+        return quantity(units.n, "client")
+    return f"{units.n} ({quantity(units.federated or 0, 'client')}, {units.shadows} simulated)"
 
 
 def effect_in_words(effect: Effect) -> str:
@@ -122,10 +130,11 @@ def amount(metric: str, value: float) -> str:
 
 def _accuracy(effect: Effect) -> str:
     secret = "the domain" if effect.secret == "domain" else "the answer"
-    right = effect.value * (effect.clients or 0)
-    if effect.clients and abs(right - round(right)) < 0.05:
-        guessed = decimal(effect.control * effect.clients, 0)
-        return f"names {secret} of {round(right)} of {effect.clients} clients; guessing: {guessed}"
+    n = effect.units.n if effect.units else 0
+    right = effect.value * n
+    if effect.units and n and abs(right - round(right)) < 0.05:
+        guessed = decimal(effect.control * n, 0)
+        return f"names {secret} of {round(right)} of {clients_in_words(effect.units)}; guessing: {guessed}"
     return f"names {secret} of {percent(effect.value)} of clients; guessing: {percent(effect.control)}"
 
 

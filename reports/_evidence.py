@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from fdgpriv.results.attack_finding import AttackFinding, Leakage, RoundsPoint
+from fdgpriv.results.attack_finding import AttackFinding, Leakage, RoundsPoint, Units
 from fdgpriv.results.question import Question, worst_first
 from fdgpriv.results.run import Run
 from fdgpriv.statistics.grades import Grade
 from fdgpriv.statistics.measured import Measured
 
 from ._bars import LeadBar, pooled_in_effects
-from ._effects import amount, bound_in_words, effect_in_words, pooled_effect
+from ._effects import amount, bound_in_words, clients_in_words, effect_in_words, pooled_effect
 from ._links import Anchors
 from ._numbers import decimals, measured, p_value, percent, plain, quantity
 from ._tables import Picture, Table, TableCell, count_cell, number_cell, text_cell, verdict_cell
@@ -90,6 +90,7 @@ def _question_evidence(run: Run, question: Question, anchors: Anchors) -> Questi
         ("Not knowing the defense", _unaware(attack) if attack else ""),
         ("What would decide it" if question.verdict == "inconclusive" else "Why", upper(question.reason)),
         ("Test", tested + holm if question.p is not None else ""),
+        ("Units", _units_in_words(attack.units) if attack and attack.units else ""),
         ("Resolution", _resolution(question, strongest.metric if strongest else "")),
         ("Grade", upper(question.graded) if question.grade else ""),
         ("Of what is achievable", _achievable(question)),
@@ -185,14 +186,13 @@ def attack_figures(run: Run, anchors: Anchors, with_pictures: bool) -> tuple[Att
 
 def _attack_figures(run: Run, attack: AttackFinding, anchors: Anchors, with_pictures: bool) -> AttackFigures:
     threat, units, trust = attack.threat, attack.units, attack.trust.items()
-    kinds = joined([f"{n} {kind}" for kind in ("federated", "shadows") if (n := getattr(units, kind, None))])
     facts = (
         ("On the wire", "" if attack.shared else "no: a positive control, or what decides a paper's claim"),
         ("Adversary", f"{role(threat.role)}, holding {auxiliary(threat.auxiliary)}"),
         ("Knows and sees", capabilities(threat.capabilities)),
         (
             "Units",
-            f"{quantity(units.n, units.kind)}{f', {kinds}' if kinds else ''}; {attack.n} scored" if units else "",
+            f"{_units_in_words(units)}; {attack.n} scored" if units else "",
         ),
         ("Apart", _federated_and_shadows(attack.apart)),
         ("Guessing", measured(attack.chance) if attack.chance else ""),
@@ -214,6 +214,14 @@ def _attack_figures(run: Run, attack: AttackFinding, anchors: Anchors, with_pict
         tables=tuple(table for table in tables if table.rows),
         pictures=tuple(Picture(file, caption) for file in attack.figures if with_pictures),
     )
+
+
+def _units_in_words(units: Units) -> str:
+    """The units of a test, and the clients behind them, simulated ones apart."""
+    if units.kind == "client":
+        return clients_in_words(units)
+    of = clients_in_words(units.model_copy(update={"n": (units.federated or 0) + (units.shadows or 0)}))
+    return f"{quantity(units.n, units.kind)} of {of}" if units.federated is not None else quantity(units.n, units.kind)
 
 
 def _images(size: str) -> str:

@@ -47,7 +47,9 @@ def frontier(results: Results) -> tuple[tuple[Section, ...], tuple[Drawing, ...]
 def _explanations(rows: Sequence[TradeoffRow]) -> tuple[str, ...]:
     """The terms that the table uses."""
     has_unaware = any(leak and leak.unaware for row in rows for leak in row.leaks.values())
+    has_leads = any(leak and leak.amount for row in rows for leak in row.leaks.values())
     return (
+        *((LeadBar.unit,) if has_leads else ()),
         *((_UNAWARE,) if has_unaware else ()),
         *((_DOMINATED,) if any(row.dominated_by for row in rows) else ()),
         *((_MATCHED,) if any(row.privacy.epsilon_proved is not None for row in rows) else ()),
@@ -96,8 +98,8 @@ def _leak_cell(leak: Leak | None, in_words: bool) -> TableCell:
 def _leaks_cell(answers: ArmAnswers) -> TableCell:
     """The number of questions answered with a leak, of all that were asked."""
     return (
-        count_cell(f"{answers.leaks} of {answers.asked}")
-        if answers.asked
+        count_cell(f"{answers.tally.leaks} of {answers.tally.asked}")
+        if answers.tally.asked
         else count_cell("–", VERDICTS[answers.verdict])
     )
 

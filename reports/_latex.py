@@ -57,7 +57,13 @@ _ACCENTS = {
     "\u0327": "c",
     "\u030c": "v",
 }
-_VERDICTS = {"no_leak_found": "none found", "inconclusive": "open", "not_applicable": "--", "leak": "leak"}
+_VERDICTS = {
+    "leak": "leak",
+    "sent_in_clear": "in clear",
+    "no_leak_found": "none found",
+    "inconclusive": "open",
+    "not_applicable": "--",
+}
 _WIDE = 7  # columns from which the smaller type is used
 _FIRST = 1.4  # width of the first column in words, in those of the others
 

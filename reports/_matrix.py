@@ -4,13 +4,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from fdgpriv.results.attack_finding import Units
 from fdgpriv.results.question import WORST_FIRST, Question
 from fdgpriv.results.run import Run
+from fdgpriv.results.tally import NOT_TESTED, Tally
 from fdgpriv.statistics.grades import GRADES, words
 
 from ._arms import Arm, arms
 from ._bars import LeadBar, pooled_in_effects
-from ._effects import bound_in_words, effect_in_words, pooled_effect
+from ._effects import bound_in_words, clients_in_words, effect_in_words, pooled_effect
 from ._links import Anchors
 from ._tables import Section, Table, TableCell, text_cell, verdict_cell
 from ._words import (
@@ -115,31 +117,41 @@ def matrix(runs: Sequence[Run], max_words: int = MAX_WORDS) -> tuple[Section, ..
     detail = ALL
     while _word_count(sections := _sections(runs, detail)) > max_words and detail > BARE:
         detail -= 1
-    return (*sections, *_shadow_clients(runs))
+    return (*sections, *_notes(runs))
 
 
-def _shadow_clients(runs: Sequence[Run]) -> tuple[Section, ...]:
-    """The number of shadow clients among the attacked clients, by method if it differs; empty if there are none."""
-    shares = {}
+def _notes(runs: Sequence[Run]) -> tuple[Section, ...]:
+    """How questions are counted, the unit of the leads, and how many of the attacked clients are simulated."""
+    all_arms = arms(runs)
+    if not any(Tally.over(arm.runs).asked for arm in all_arms):
+        return ()
+    counted = (
+        f"Counted once each: {Tally.over(all_arms[0].runs).in_words}. A cell has the worst answer about the client itself "
+        "and about its domain, which are two questions; one question may stand under several adversaries."
+    )
+    lines = [*([counted] if len(all_arms) == 1 else []), LeadBar.unit, *_simulated_clients(runs)]
+    return (Section("", lines=tuple(lines)),)
+
+
+def _simulated_clients(runs: Sequence[Run]) -> list[str]:
+    """The number of simulated clients among the attacked ones, by method if it differs; empty if there are none."""
+    phrases: dict[str, list[str]] = {}
     for run in runs:
         units = [attack.units for attack in run.attacks if attack.units and attack.units.federated is not None]
         if not units:  # a failed run attacks nobody
             continue
-        shadows = max(unit.shadows or 0 for unit in units)
         federated = max(unit.federated or 0 for unit in units)
-        share = f"up to {shadows} of {federated + shadows} attacked clients" if shadows else "none"
-        shares[run.method, shadows, federated] = share
-    if set(shares.values()) <= {"none"}:
-        return ()
-    by_method = len(set(shares.values())) > 1
-    phrases = (
-        [f"{method}: {share}" for (method, *_), share in shares.items()] if by_method else list(shares.values())[:1]
-    )
-    line = (
-        f"Shadow clients: {joined(phrases)}. They did not train: what they would have shared is simulated, from images that "
-        "no client holds."
-    )
-    return (Section("", lines=(line,)),)
+        shadows = max(unit.shadows or 0 for unit in units)
+        most = Units(kind="client", n=federated + shadows, federated=federated, shadows=shadows)
+        phrases.setdefault(clients_in_words(most) if shadows else "none", []).append(run.method)
+    if set(phrases) <= {"none"}:
+        return []
+    several = len(phrases) > 1
+    by_method = [f"{joined(unique(methods))}: {phrase}" if several else phrase for phrase, methods in phrases.items()]
+    return [
+        f"Attacked at most, simulated clients apart: {'; '.join(by_method)}. A simulated client did not train: what it would "
+        "have shared is computed from images that no client holds."
+    ]
 
 
 def _word_count(sections: Sequence[Section]) -> int:
@@ -191,6 +203,8 @@ def _answer_cell(
     if detail == ALL or (leaks and detail == LEAKS):
         if answer.verdict == "inconclusive":
             lines += [upper(_reason(answer, foiled)), _scopes(answer) if answer.other_scope else ""]
+        elif answer.verdict == "sent_in_clear":
+            lines.append("Not tested: it is the secret itself")
         elif answer.verdict != "not_applicable":
             lines += [upper(effect_behind(answer)), _scopes(answer)]
     elif leaks and answer.questions[0][1].scope == "domain":
@@ -215,7 +229,7 @@ def _answer_cell(
 def _lead_bar(answer: MatrixAnswer, detail: int) -> LeadBar | None:
     """The lead over the runs, of the scope that the cell shows first; None where nothing was tested or the artifact used."""
     first = answer.questions[0][1]
-    if answer.verdict == "not_applicable":
+    if answer.verdict in NOT_TESTED:
         return None
     bar = LeadBar.of(pooled_in_effects([q for _, q in answer.questions if q.scope == first.scope]))
     return bar and replace(bar, numbered=detail > BARE)

@@ -3,9 +3,10 @@
 import base64
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
+from typing import TypeVar
 
 from PIL import Image, UnidentifiedImageError
 
@@ -16,6 +17,8 @@ _MOST_PIXELS = 2**24
 _WIDEST = 900  # pixels that a picture fills
 _LARGEST_IMAGE = 96  # pixels, of a side of an image in a grid
 _QUALITY = 82  # of WebP
+_SINGLE_IMAGE = "1 image"  # label of rows with artifacts of one image
+NOT_SENT = "from an artifact of one image, which is not what crosses the wire"
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,18 @@ class GridPart:
 
     label: str
     columns: tuple[GridColumn, ...]
+
+
+LabelledPart = TypeVar("LabelledPart", "GridPart", "Strips")
+
+
+def as_sent(parts: Sequence[LabelledPart], level: str) -> tuple[LabelledPart, ...]:
+    """What crosses the wire first: where artifacts are not of single images, those rows are labelled so and stand second."""
+    if level == "image":
+        return tuple(parts)
+    sent = [part for part in parts if part.label != _SINGLE_IMAGE]
+    sent += [replace(part, label=NOT_SENT) for part in parts if part.label == _SINGLE_IMAGE]
+    return tuple(sent)
 
 
 def picture(folder: Path, name: str) -> InlinePicture | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import TypeAlias
 
 import numpy as np
@@ -10,7 +11,7 @@ from fdgpriv.utils.drawing import Figure, default_style
 from fdgpriv.utils.warnings_filter import warnings_ignored
 
 from ._figures import PAPER, short
-from ._pictures import Strips, strips
+from ._pictures import Strips, as_sent, strips
 from ._reconstructions import Reconstruction
 from ._words import verdict_words
 
@@ -26,7 +27,9 @@ def with_pictures(entries: Sequence[Reconstruction], folder: Path) -> tuple[Pict
     """The first entries whose pictures are in the folder, with them; each picture once."""
     by_file = {entry.file: entry for entry in reversed(entries)}
     ordered = [entry for entry in entries if by_file[entry.file] is entry]
-    pictured = ((entry, strips(folder, entry.file, entry.columns, across=True)) for entry in ordered)
+    pictured = (
+        (entry, as_sent(strips(folder, entry.file, entry.columns, across=True), entry.level)) for entry in ordered
+    )
     return tuple(pair for pair in pictured if pair[1])[:MAX_PANELS]
 
 
@@ -42,7 +45,7 @@ def reconstruction_figure(pictured: Sequence[Pictured]) -> Figure:
             panel.suptitle(short(f"{verdict_words(entry.verdict, entry.grade)}: {entry.title}", 90), fontsize=9)
             axes = panel.subplots(len(parts[0].columns), len(parts), squeeze=False, width_ratios=of_entry)
             for column, part in enumerate(parts):
-                axes[0, column].set_title(part.label, fontsize=8)
+                axes[0, column].set_title(fill(part.label, 12 * part.count), fontsize=8)
                 for row, images in enumerate(part.columns.values()):
                     axes[row, column].imshow(np.asarray(images), interpolation="nearest")
                     axes[row, column].set(xticks=[], yticks=[])

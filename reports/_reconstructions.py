@@ -12,6 +12,7 @@ from fdgpriv.statistics.grades import Grade
 from ._arms import arms
 from ._effects import effect_in_words, pooled_effect
 from ._links import Anchors
+from ._pictures import NOT_SENT
 from ._words import artifact, artifact_of, joined, role, scope, spoken, upper
 
 SECRET = "content"
@@ -27,6 +28,7 @@ class Reconstruction:
         title: The adversary, the artifact, and the method and defense if there are several.
         result: The effect in words, and the scope it holds for.
         attack: The attack that drew the pictures, in words.
+        level: What one artifact on the wire is of: image, client or group.
         file: The grid of pictures.
         columns: Names of the columns to show: the truth, the reconstruction and the best control.
         control: That control in words.
@@ -38,6 +40,7 @@ class Reconstruction:
     title: str
     result: str
     attack: str
+    level: str
     file: str
     columns: tuple[str, ...]
     control: str
@@ -51,7 +54,10 @@ class Reconstruction:
     @property
     def caption(self) -> str:
         """What the pictures show, in one line."""
-        return f"{self.title}: truth, reconstruction by {self.attack}, and the best control ({self.control or 'none'})"
+        pictures = (
+            f"{self.title}: truth, reconstruction by {self.attack}, and the best control ({self.control or 'none'})"
+        )
+        return pictures if self.level == "image" else f"{pictures}; rows of 1 image are {NOT_SENT}"
 
 
 def reconstructions(runs: Sequence[Run]) -> tuple[Reconstruction, ...]:
@@ -92,6 +98,7 @@ def _reconstruction(
         title=upper(f"{adversaries} on {artifact(artifact_of(question))}{named}"),
         result=", ".join(phrase for phrase in phrases if phrase),
         attack=spoken(attack.attack),
+        level=question.level,
         file=attack.figures[0],
         columns=(_TRUTH, _ATTACK, *([control] if control else ())),
         control=COLUMNS.get(control, control),

@@ -9,6 +9,7 @@ from fdgpriv.statistics.grades import Grade
 
 VERDICTS = {
     "leak": "Leak",
+    "sent_in_clear": "Sent in clear",
     "no_leak_found": "No leak found",
     "inconclusive": "Inconclusive",
     "not_applicable": "Not applicable",
@@ -33,6 +34,11 @@ MEANINGS = (
         "leak",
         "An attack beats every control that the adversary could use without the artifact. Of all leaks that a report calls, "
         "at most 5% are expected to be false. Its grade says how much it gives away, by the point estimate.",
+    ),
+    (
+        "sent_in_clear",
+        "What crosses the wire is the secret itself, such as a client's number of images. That is a fact and no question: it "
+        "is not tested, has no grade, and is in no count of questions or leaks.",
     ),
     (
         "no_leak_found",

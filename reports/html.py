@@ -17,7 +17,8 @@ from ._comparison import comparison_content
 from ._content import report_content
 from ._figures import Drawing
 from ._leaderboard import leaderboard_content
-from ._pictures import grid, picture
+from ._pictures import GridPart, as_sent, grid, picture
+from ._reconstructions import Reconstruction
 from ._words import GRADE_MEANINGS, MEANINGS, NOT_ATTACKED, OUTCOMES, verdict_words
 
 STRIP_SIDE = 48  # pixels of an image on the first screen
@@ -35,7 +36,7 @@ class Html(Report):
             content=report_content(results),
             picture=partial(picture, folder),
             grid=partial(grid, folder),
-            strip=partial(grid, folder, side=STRIP_SIDE, across=True),
+            strip=partial(_strip, folder),
             inline=_inline,
             words=verdict_words,
             meanings=MEANINGS,
@@ -74,6 +75,11 @@ def _environment() -> Environment:
     return Environment(
         loader=templates, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+
+
+def _strip(folder: Path, entry: Reconstruction) -> tuple[GridPart, ...]:
+    """The pictures of one reconstruction, side by side."""
+    return as_sent(grid(folder, entry.file, entry.columns, STRIP_SIDE, across=True), entry.level)
 
 
 def _inline(drawing: Drawing) -> Markup:

@@ -10,7 +10,7 @@ from _results import HOSTILE, png, results
 
 import fdgpriv
 from fdgpriv.audit_results import AuditResults
-from fdgpriv.results.records import by_matrix_cell, by_run
+from fdgpriv.results.records import by_question, by_run
 from fdgpriv.results.score_tables import ScoreTables
 from fdgpriv.statistics.grades import GRADES
 
@@ -70,8 +70,8 @@ def test_tables_without_a_folder_are_refused() -> None:
 
 def test_views_are_data_frames(folder: Path) -> None:
     loaded = fdgpriv.Results.load(folder)
-    assert loaded.matrix().to_dict("records")[0].keys() == by_matrix_cell(loaded.runs)[0].keys()
-    assert list(loaded.matrix()["verdict"]) == [row["verdict"] for row in by_matrix_cell(loaded.runs)]
+    assert loaded.matrix().to_dict("records")[0].keys() == by_question(loaded.runs)[0].keys()
+    assert list(loaded.matrix()["verdict"]) == [row["verdict"] for row in by_question(loaded.runs)]
     assert list(loaded.frontier()["leak"]) == [row["leak"] for row in by_run(loaded.runs)]
     assert loaded.to_pandas()._fields == ("evaluations", "scores", "candidates", "aggregates")
     assert not len(loaded.to_pandas().scores)

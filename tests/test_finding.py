@@ -22,7 +22,7 @@ from fdgpriv.results import finding
 from fdgpriv.results.attack_finding import AttackFinding, CurvePoint, Leakage
 from fdgpriv.results.finding import Results, schema_text
 from fdgpriv.results.question import Question
-from fdgpriv.results.records import by_matrix_cell, by_run
+from fdgpriv.results.records import by_question, by_run
 from fdgpriv.results.run import Privacy, Run, RunFigure
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.statistics.questions import Verdict
@@ -275,20 +275,13 @@ def test_a_save_that_fails_leaves_the_old_file_whole(tmp_path: Path, monkeypatch
     assert [entry.name for entry in tmp_path.iterdir()] == ["results.json"]
 
 
-def test_the_matrix_has_the_worst_verdicts() -> None:
+def test_the_matrix_has_every_question_once() -> None:
     runs = results(seeds=2).runs
-    worst: dict[tuple[object, ...], list[tuple[int, str]]] = {}
-    order = ["leak", "inconclusive", "no_leak_found", "not_applicable"]
-    for run in runs:
-        for q in run.questions:
-            cell = (run.method, run.target, run.seed, run.defense, q.adversary, q.artifact, q.secret)
-            worst.setdefault(cell, []).append((order.index(q.verdict), q.scope))
-    rows = by_matrix_cell(runs)
-    names = ("method", "target", "seed", "defense", "adversary", "artifact", "secret")
-    assert [tuple(row[name] for name in names) for row in rows] == list(worst)
-    for row, asked in zip(rows, worst.values(), strict=True):
-        assert order.index(row["verdict"]) == min(asked)[0]
-        assert (order.index(row["verdict"]), row["scope"]) in asked
+    asked = [(run.seed, q.adversary, q.artifact, q.secret, q.scope, q.verdict) for run in runs for q in run.questions]
+    names = ("seed", "adversary", "artifact", "secret", "scope", "verdict")
+    assert [tuple(row[name] for name in names) for row in by_question(runs)] == [
+        row for row in asked if row[-1] != "not_applicable"
+    ]
 
 
 def test_the_frontier_has_a_row_for_each_run() -> None:

@@ -16,6 +16,7 @@ from fdgpriv.results.attack_finding import Units
 from fdgpriv.results.finding import Results
 from fdgpriv.results.question import Question
 from fdgpriv.results.run import Remedy, Run
+from fdgpriv.results.tally import Tally
 from fdgpriv.statistics.grades import GRADES, Grade
 from fdgpriv.statistics.measured import Measured
 
@@ -46,7 +47,7 @@ def cells(*runs: Run, adversary: str = "the server") -> dict[str, tuple[str, str
 
 
 WORDS: list[tuple[str, dict[str, Any], str]] = [
-    ("accuracy", {"secret": "domain", "value": 1.0, "control": 0.344, "clients": 15},
+    ("accuracy", {"secret": "domain", "value": 1.0, "control": 0.344, "units": Units(kind="client", n=15, federated=15)},
      "names the domain of 15 of 15 clients; guessing: 5"),
     ("accuracy", {"secret": "domain", "value": 0.98, "control": 0.33}, "names the domain of 98% of clients; guessing: 33%"),
     ("auc", {"secret": "membership", "value": 0.574, "control": 0.503},
@@ -102,11 +103,13 @@ def test_one_method_is_a_table_of_artifacts_by_secrets() -> None:
     assert [section.title for section in sections] == [
         *(f"What {who} learns" for who in ("the server", "a third party", "an insider")), ""
     ]  # fmt: skip
-    (said,) = sections[-1].lines
-    assert said.startswith("Shadow clients: up to 12 of 24 attacked clients. They did not train")
+    counted, unit, simulated = sections[-1].lines
+    assert counted.startswith(f"Counted once each: {Tally.of(plain().questions).in_words}. ")
+    assert unit == LeadBar.unit
+    assert simulated.startswith("Attacked at most, simulated clients apart: 24 (12 clients, 12 simulated). ")
     found = cells(plain())
     assert found["What it reads"] == ("text", "of one client, from 71 images")
-    assert found["Which domain?"] == ("leak", "Names the domain of 23 of 24 clients; guessing: 8")
+    assert found["Which domain?"] == ("leak", "Names the domain of 23 of 24 (12 clients, 12 simulated); guessing: 8")
     assert found["Which labels?"] == ("leak", "Explains 41% of what varies (best control: 2%)\nAbout the client itself")
     assert found["Is this image in it?"] == ("inconclusive", "Attack too weak to tell")
     assert found["Who sent it?"][0] == "no_leak_found"
@@ -153,7 +156,7 @@ def test_seeds_are_pooled_and_leaks_are_counted() -> None:
     kind, detail = cells(*seeds)["Which domain?"]
     assert (kind, detail) == ("leak", "Names the domain of 96% of clients; guessing: 35%\nIn 2 of 3 seeds")
     (answers,) = _arms.arm_answers(seeds)
-    assert (answers.leaks, answers.no_leak_found, answers.inconclusive) == (5, 3, 1)
+    assert (answers.tally.leaks, answers.tally.no_leak_found, answers.tally.inconclusive) == (5, 3, 1)
     assert "3 seeds" in _advice.sentence(report_on(*seeds))
     targets = [seeds[0], seeds[2].model_copy(update={"target": "scan"})]
     assert cells(*targets)["Which domain?"][1].endswith("In 2 of 2 runs")
@@ -305,17 +308,21 @@ def test_shadow_clients_are_counted_by_method_if_they_differ() -> None:
 
     def line(*runs: Run) -> str:
         (section,) = [section for section in matrix(runs) if not section.title]
-        return section.lines[0]
+        return section.lines[-1]
 
     count = len(plain().attacks)
     half = [Units(kind="client", n=30, federated=15, shadows=15)] * (count - 1) + [
         Units(kind="client", n=15, federated=15)
     ]
     none = [Units(kind="client", n=60, federated=60, shadows=0)] * count
-    assert line(with_units("pardon", *half)).startswith("Shadow clients: up to 15 of 30 attacked clients. ")
+    assert line(with_units("pardon", *half)).startswith(
+        "Attacked at most, simulated clients apart: 30 (15 clients, 15 simulated). "
+    )
     both = line(with_units("pardon", *half), with_units("ccst", *none))
-    assert both.startswith("Shadow clients: pardon: up to 15 of 30 attacked clients and ccst: none. ")
-    assert all(section.title for section in matrix([with_units("ccst", *none)]))
+    assert both.startswith(
+        "Attacked at most, simulated clients apart: pardon: 30 (15 clients, 15 simulated); ccst: none. "
+    )
+    assert line(with_units("ccst", *none)) == LeadBar.unit
 
 
 def test_a_shared_measurement_names_the_other_adversaries() -> None:
@@ -329,4 +336,4 @@ def test_a_shared_measurement_names_the_other_adversaries() -> None:
     ):
         assert f"Same measurement for {others}" in cells(run, adversary=adversary)["Which domain?"][1]
     (answers,) = _arms.arm_answers([run])
-    assert answers.asked == 1
+    assert answers.tally.asked == 1

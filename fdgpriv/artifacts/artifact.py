@@ -37,6 +37,7 @@ class Artifact:
 
     kind: ClassVar[str] = ""
     kinds: ClassVar[dict[str, type["Artifact"]]] = {}
+    equals: ClassVar[tuple[str, ...]] = ()  # secrets whose value the artifact is
     aggregated_from: ClassVar[str] = "model_state"  # kind of the clients' artifacts that the server's are computed from
 
     client: str

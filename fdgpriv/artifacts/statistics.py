@@ -18,6 +18,7 @@ class SampleCount(Artifact):
     """Number of a client's training samples, for weighted averages: () int64."""
 
     kind: ClassVar[str] = "sample_count"
+    equals: ClassVar[tuple[str, ...]] = ("size",)
 
     count: Tensor
 
@@ -120,6 +121,7 @@ class LabelMarginal(Artifact):
     """Label distribution of a client's images: (K,) float32, sums to 1."""
 
     kind: ClassVar[str] = "label_marginal"
+    equals: ClassVar[tuple[str, ...]] = ("labels",)
 
     share: Tensor
 

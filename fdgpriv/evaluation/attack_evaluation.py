@@ -207,7 +207,7 @@ class AttackEvaluation:
             return {self._key(task): self._scores(task, not_applicable=reason) for task in tasks}, no_candidates
         rng = generator(trials.evaluator.seed, 8)
         by_size, predicted = self._by_size(adversaries, rng)
-        view_counts = _view_counts(adversaries)
+        view_counts = _view_counts(adversaries, len(trials.evaluator.population.clients))
         conditions = self._by_condition(series, adversaries, by_size, rng)
         images = self._image_grid(predicted) if self.draws_images else ()
         adversary, truth = adversaries[0].adversary, adversaries[0].trials[0].truth
@@ -318,12 +318,15 @@ class AttackEvaluation:
         return (path.as_posix(),)
 
 
-def _view_counts(adversaries: Sequence[AdversaryTrials]) -> dict[str, int]:
-    """The numbers of rounds, clients and auxiliary images that these adversaries read."""
+def _view_counts(adversaries: Sequence[AdversaryTrials], n_clients: int) -> dict[str, int]:
+    """The numbers of rounds, clients and auxiliary images that these adversaries read.
+
+    Of a shadow client's artifact the others are all clients of the federation, so that the federation's size is the limit.
+    """
     views = [adversary_trials.adversary.view_read for adversary_trials in adversaries]
     return {
         "rounds_read": max(1, *(len(view.rounds) for view in views)),
-        "clients_read": 1 + max(view.others for view in views),
+        "clients_read": min(1 + max(view.others for view in views), max(1, n_clients)),
         "auxiliary_images": sum(len(domain) for domain in adversaries[0].adversary.auxiliary),
     }
 

@@ -6,12 +6,21 @@ from fdgpriv.results.leaderboard import Leaderboard, LeaderboardRow, Standings, 
 from fdgpriv.statistics.measured import Measured
 
 ABSENT, UNSHARED = "not asked", "nothing shared"
-_WORDS = {"no_leak_found": "no leak found", "inconclusive": "open", "not_applicable": "not applicable"}
+_WORDS = {
+    "sent_in_clear": "sent in clear",
+    "no_leak_found": "no leak found",
+    "inconclusive": "open",
+    "not_applicable": "not applicable",
+}
+UNIT = "3.3x: the lead over the best control is 3.3 times the least that matters"
 
 
 def summary(leaderboard: Leaderboard) -> str:
-    """The tables, each below its setting."""
-    return "\n".join(line for standings in leaderboard.standings for line in _lines(standings))
+    """The tables, each below its setting, and the unit of their leads if there are any."""
+    lines = [line for standings in leaderboard.standings for line in _lines(standings)]
+    rows = (row for standings in leaderboard.standings for row in standings.rows)
+    leaks = any(answer.question.grade for row in rows for answer in row.answers.values())
+    return "\n".join([*lines, *([UNIT] if leaks else [])])
 
 
 def _lines(standings: Standings) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from fdgpriv.results.tally import Tally
 from fdgpriv.statistics.grades import GRADES
 
 if TYPE_CHECKING:  # the command line knows the conditions before it reads results
@@ -29,4 +30,4 @@ def leak_sentence(condition: str, results: "Results", name: str) -> str | None:
     worst = max(leaks, key=lambda question: ranks[question.grade or GRADES[0]])
     first = f"{worst.secret} from {worst.artifact} by {worst.adversary} ({worst.grade})"
     at_least = "" if condition == LEAK else f" with the grade {grade} or more"
-    return f"{len(leaks)} of {len(questions)} questions leak{at_least} in {name}, first {first}"
+    return f"{len(leaks)} of {Tally.of(questions).asked} questions leak{at_least} in {name}, first {first}"

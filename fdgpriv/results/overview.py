@@ -8,6 +8,7 @@ from fdgpriv.results.finding import Results
 from fdgpriv.results.question import Question, worst_first
 from fdgpriv.results.run import Run
 from fdgpriv.results.summary import count, line
+from fdgpriv.results.tally import Tally
 from fdgpriv.statistics.grades import GRADES
 from fdgpriv.statistics.measured import Measured
 
@@ -23,6 +24,7 @@ _SHADES = {  # red, green, blue, opacity: legible on light and on dark pages
     "moderate": "200, 30, 30, 0.32",
     "trace": "200, 30, 30, 0.12",
     "no_leak_found": "30, 140, 60, 0.18",
+    "sent_in_clear": "30, 90, 160, 0.18",
     "inconclusive": "128, 128, 128, 0.22",
 }
 
@@ -151,13 +153,14 @@ def _verdict_cell(question: Question | None) -> str:
 
 def _runs_by_verdict(runs: Sequence[Run]) -> str:
     """A row for each run: accuracy, and the number of leaks by grade and of questions by verdict."""
-    heads = ["run", "accuracy", *reversed(GRADES), "no leak found", "inconclusive"]
+    heads = ["run", "accuracy", *reversed(GRADES), "no leak found", "inconclusive", "sent in clear"]
     rows = []
     for run in runs:
         accuracy = run.utility.target_accuracy.value if run.utility else None
-        numbers = Counter[str](question.grade or question.verdict for question in run.questions)
-        kinds = (*reversed(GRADES), "no_leak_found", "inconclusive")
-        counts = [_cell(str(numbers[kind]), kind if numbers[kind] else "") for kind in kinds]
+        tally = Tally.of(run.questions)
+        numbers: dict[str, int] = {grade: dict(tally.grades).get(grade, 0) for grade in reversed(GRADES)}
+        numbers |= {name: getattr(tally, name) for name in ("no_leak_found", "inconclusive", "sent_in_clear")}
+        counts = [_cell(str(number), kind if number else "") for kind, number in numbers.items()]
         rows.append([_cell(_name(run)), _cell("–" if accuracy is None else f"{accuracy:.3f}"), *counts])
     return _table(heads, rows) if rows else ""
 

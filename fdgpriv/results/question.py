@@ -13,7 +13,7 @@ from fdgpriv.utils.records import Amount, Count, Entry, Probability, Text, Word
 
 Secret = Literal["domain", "labels", "size", "membership", "content", "average_look", "identity"]
 Scope = Literal["client", "domain"]
-WORST_FIRST: tuple[Verdict, ...] = ("leak", "inconclusive", "no_leak_found", "not_applicable")
+WORST_FIRST: tuple[Verdict, ...] = ("leak", "sent_in_clear", "inconclusive", "no_leak_found", "not_applicable")
 
 
 class Strongest(Entry):
@@ -36,7 +36,7 @@ class Question(Entry):
         also: Other adversaries whose attacks make the same predictions to the last bit: one measurement, counted once.
         secret: What is asked for.
         scope: ``client``: beyond what the client's domain tells; ``domain``: anything that noise and public means do not.
-        verdict: The answer.
+        verdict: The answer; ``sent_in_clear`` if the artifact is the secret: a fact, without a test, a p or a grade.
         grade: Of a leak, the highest of the attacks with p <= 0.025 after correction over the question's attacks: trace,
             moderate or severe.
         grade_interval: Of a leak, the grades of both ends of that attack's lead.

@@ -1,9 +1,10 @@
-"""Results as flat rows for data frames: by attack, by cell of the matrix, and by run."""
+"""Results as flat rows for data frames: by attack, by question, and by run."""
 
 from collections.abc import Sequence
 
 from fdgpriv.results.question import WORST_FIRST, Question
 from fdgpriv.results.run import Run
+from fdgpriv.results.tally import Tally, shown
 
 FlatRow = dict[str, str | int | float | bool | None]
 
@@ -36,40 +37,34 @@ def by_attack(runs: Sequence[Run]) -> list[FlatRow]:
     ]
 
 
-def by_matrix_cell(runs: Sequence[Run]) -> list[FlatRow]:
-    """One row for each run, adversary, artifact and secret: the worst verdict of its scopes, with the decisive attack."""
-    rows = []
-    for run in runs:
-        cells: dict[tuple[str, str, str], list[Question]] = {}
-        for question in run.questions:
-            for adversary in question.adversaries:
-                cells.setdefault((adversary, question.artifact, question.secret), []).append(question)
-        for (adversary, artifact, secret), questions in cells.items():
-            worst = min(questions, key=lambda question: WORST_FIRST.index(question.verdict))
-            best = worst.strongest
-            rows.append(
-                identity(run)
-                | {
-                    "adversary": adversary,
-                    "artifact": artifact,
-                    "secret": secret,
-                    "verdict": worst.verdict,
-                    "scope": worst.scope,
-                    "beyond_doubt": worst.beyond_doubt,
-                    "attack": best.attack if best else None,
-                    "metric": best.metric if best else None,
-                    "value": best.value.value if best else None,
-                    "control": best.control if best else None,
-                    "control_value": best.control_value.value if best else None,
-                    "lead": worst.lead.value if worst.lead else None,
-                    "grade": worst.grade,
-                    "share_of_achievable": worst.share_of_achievable,
-                    "relevant": worst.relevant,
-                    "upper_bound": worst.upper_bound,
-                    "q": worst.q,
-                }
-            )
-    return rows
+def by_question(runs: Sequence[Run]) -> list[FlatRow]:
+    """One row for each question of each run, and for what was sent in clear, with the decisive attack."""
+    return [
+        identity(run)
+        | {
+            "adversary": question.adversary,
+            "also": ", ".join(question.also),
+            "artifact": question.artifact,
+            "secret": question.secret,
+            "scope": question.scope,
+            "verdict": question.verdict,
+            "beyond_doubt": question.beyond_doubt,
+            "attack": best.attack if best else None,
+            "metric": best.metric if best else None,
+            "value": best.value.value if best else None,
+            "control": best.control if best else None,
+            "control_value": best.control_value.value if best else None,
+            "lead": question.lead.value if question.lead else None,
+            "grade": question.grade,
+            "share_of_achievable": question.share_of_achievable,
+            "relevant": question.relevant,
+            "upper_bound": question.upper_bound,
+            "q": question.q,
+        }
+        for run in runs
+        for question in shown(run.questions)
+        for best in (question.strongest,)
+    ]
 
 
 def by_run(runs: Sequence[Run]) -> list[FlatRow]:
@@ -91,7 +86,10 @@ def by_run(runs: Sequence[Run]) -> list[FlatRow]:
             "delta": run.privacy.delta,
             "proof": run.privacy.verdict,
         }
-        row |= {verdict: sum(question.verdict == verdict for question in run.questions) for verdict in WORST_FIRST}
+        tally = Tally.of(run.questions)
+        row["leak"] = tally.leaks
+        for verdict in WORST_FIRST[1:]:
+            row[verdict] = getattr(tally, verdict)
         for secret in secrets:
             questions = [question for question in run.questions if question.secret == secret]
             worst = min((question.verdict for question in questions), key=WORST_FIRST.index, default=None)

@@ -1,13 +1,12 @@
 """The printed summary of an audit: accuracies, and one line for each question."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from fdgpriv.results.accuracy import accuracies, is_averaged
 from fdgpriv.results.finding import Results
 from fdgpriv.results.question import Question, Strongest
 from fdgpriv.results.run import Run
-from fdgpriv.statistics.grades import GRADES, counted
+from fdgpriv.results.tally import Tally
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.utils.defaults import BASELINE
 
@@ -50,22 +49,15 @@ def _run(run: Run) -> Iterator[str]:
 
 def count(questions: Sequence[Question]) -> str:
     """How many questions leak, by grade, how many do not, and how many are open: ``3 questions: 1 leak (1 trace), ...``."""
-    grades = Counter(question.grade for question in questions if question.grade)
-    verdict = Counter(question.verdict for question in questions)
-    leaks = [counted(name, grades[name]) for name in reversed(GRADES) if grades[name]]
-    parts = [
-        f"{verdict['leak']} leak{'' if verdict['leak'] == 1 else 's'}" + (f" ({', '.join(leaks)})" if leaks else "")
-    ]
-    parts += [f"{verdict['no_leak_found']} no leak found", f"{verdict['inconclusive']} inconclusive"]
-    if verdict["not_applicable"]:
-        parts.append(f"{verdict['not_applicable']} not applicable")
-    return f"{len(questions)} question{'' if len(questions) == 1 else 's'}: {', '.join(parts)}"
+    return Tally.of(questions).in_words
 
 
 def line(question: Question) -> str:
     """One question in one line: artifact, adversary, secret and scope, the verdict, and the decisive attack."""
     adversaries = ", ".join(question.adversaries)
     name = f"{question.artifact:22} {adversaries:12} {question.secret:12} {question.scope:7}"
+    if question.verdict == "sent_in_clear":
+        return f"{name} {question.graded:14} {question.reason}"
     result = "" if question.strongest is None else _attack_and_control(question.strongest, question.lead)
     if question.inconclusive_because:
         result = f"{question.inconclusive_because.replace('_', ' ')}; {result}".rstrip("; ")

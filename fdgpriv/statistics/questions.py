@@ -17,7 +17,7 @@ from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.resolution import POWER
 from fdgpriv.statistics.rule import NoBound, Test
 
-Verdict: TypeAlias = Literal["leak", "no_leak_found", "inconclusive", "not_applicable"]
+Verdict: TypeAlias = Literal["leak", "sent_in_clear", "no_leak_found", "inconclusive", "not_applicable"]
 Because: TypeAlias = Literal["weak_attack", "too_coarse", "not_after_correction", "failed"]
 
 FALSE_DISCOVERIES = 0.05
@@ -98,7 +98,7 @@ class Absent:
     """A question that cannot be tested: the reason in one sentence, its verdict, and the cause if that is inconclusive."""
 
     reason: str
-    verdict: Literal["inconclusive", "not_applicable"] = "inconclusive"
+    verdict: Literal["sent_in_clear", "inconclusive", "not_applicable"] = "inconclusive"
     because: Because = "too_coarse"
 
 

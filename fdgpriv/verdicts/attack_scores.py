@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, ValidationError, model_validator
 
+from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.results.score_tables import SCHEMAS, EvaluationRow, RunKey, ScoreTables
 from fdgpriv.statistics.measured import Direction
 from fdgpriv.statistics.questions import Absent
@@ -112,6 +113,17 @@ class AttackScores(EvaluationRow):
     def direction(self) -> Direction:
         """Whether higher or lower scores leak more."""
         return "higher_leaks" if self.higher_leaks else "lower_leaks"
+
+    @property
+    def sent_in_clear(self) -> bool:
+        """Whether the artifact on the wire is the secret: its kind says so, and the attack reads every value exactly.
+
+        A defense that changes the value makes the readings inexact, and the question a test like any other.
+        """
+        kind, scores = Artifact.kinds.get(self.kind), self.by_size.get(self.size)
+        if not self.shared or scores is None or kind is None or self.secret not in kind.equals or self.perfect is None:
+            return False
+        return all(abs(score - self.perfect) <= ROUNDING for score in scores.headline["attack"])
 
     @property
     def main_scope(self) -> str:

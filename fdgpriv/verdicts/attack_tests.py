@@ -11,6 +11,7 @@ from fdgpriv.verdicts.attack_scores import AttackScores
 
 SCOPES = ("client", "domain")
 _MIN_RESAMPLES = 2000
+SECRET_WORDS = {"size": "the client's number of images", "labels": "the client's shares of labels"}
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,12 @@ class _Tester:
     def by_scope(self, attack: AttackScores, positive: Test | None) -> dict[str, Evidence | Absent]:
         """By scope, the evidence on artifacts as they were shared, or why there is none."""
         scores = attack.by_size.get(attack.size)
+        if attack.sent_in_clear:
+            secret = SECRET_WORDS.get(attack.secret, attack.secret)
+            fact = Absent(
+                f"the {attack.kind.replace('_', ' ')} is {secret}, so there is nothing to test", "sent_in_clear"
+            )
+            return {s: fact if s in attack.scopes else attack.lead_test(s, scores) for s in SCOPES}  # type: ignore[misc]
         return {scope: self._evidence(attack, attack.lead_test(scope, scores), positive, scope) for scope in SCOPES}
 
     def _evidence(

@@ -206,10 +206,12 @@ def _evidence(
 ) -> Mapping[str, Evidence] | Absent:
     """The evidence on one question by attack; if there is none, a reason, preferably of an inconclusive test."""
     tested = {key: tests[key].scopes[scope] for key in keys if not scores[key].exact}
+    absent = [test for test in tested.values() if isinstance(test, Absent)]
+    if fact := next((test for test in absent if test.verdict == "sent_in_clear"), None):
+        return fact
     evidence = {key: test for key, test in tested.items() if isinstance(test, Evidence)}
     if evidence:
         return evidence
-    absent = [test for test in tested.values() if isinstance(test, Absent)]
     if not absent:
         return Absent("only exact recovery asks this, which recovers artifacts or does not", "not_applicable")
     return next((test for test in absent if test.verdict == "inconclusive"), absent[0])
