@@ -18,6 +18,7 @@ class AuditChanges:
 
     Attributes:
         title: The folder of the audit.
+        warning: What makes it not comparable; empty where it is.
         facts: How its runs were matched, and differences in what was asked.
         accuracy: Accuracies before and after.
         changed: Questions whose verdict or an attack's score changed, and questions of one audit only.
@@ -26,6 +27,7 @@ class AuditChanges:
     """
 
     title: str
+    warning: str
     facts: tuple[tuple[str, str], ...]
     accuracy: Table
     changed: Table | None
@@ -50,15 +52,23 @@ def comparison_content(comparison: Comparison) -> ComparisonContent:
     worse, better = comparison.count("worse"), comparison.count("better")
     moved = sum(later.moved_to_leak() for later in comparison.later)
     outcome = "worse" if any(later.worse for later in comparison.later) else "better" if better else "not_shown"
+    sentence = f"{quantity(worse, 'figure')} worse, {better} better; {quantity(moved, 'verdict')} moved to leak."
+    if all(later.warning for later in comparison.later):
+        outcome, sentence = (
+            "not_tested",
+            upper(f"{'; '.join(dict.fromkeys(later.warning for later in comparison.later))}."),
+        )
     note = (
         f"{quantity(comparison.tests, 'test')}, corrected together by Holm: worse and better are what has p ≤ {ERROR} after "
         "the correction. No change shown is not evidence that nothing changed. Square brackets are 95% intervals, "
         "without correction."
     )
+    if outcome == "not_tested":
+        note = "Nothing is worse or better between audits that are not comparable. Square brackets are 95% intervals."
     return ComparisonContent(
         title=f"Against {comparison.baseline}",
         outcome=outcome,
-        sentence=f"{quantity(worse, 'figure')} worse, {better} better; {quantity(moved, 'verdict')} moved to leak.",
+        sentence=sentence,
         note=note,
         audits=tuple(map(_audit_changes, comparison.later)),
     )
@@ -79,10 +89,11 @@ def _audit_changes(later: LaterAudit) -> AuditChanges:
     )
     return AuditChanges(
         title=later.folder,
+        warning=upper(f"{later.warning}. Nothing is tested, and nothing gates.") if later.warning else "",
         facts=tuple((name, phrase) for name, phrase in facts if phrase),
         accuracy=_accuracy(later),
-        changed=_questions([(run, question) for run, question in questions if run.changed(question)], several),
-        unchanged=_questions([(run, question) for run, question in questions if not run.changed(question)], several),
+        changed=_questions([(run, q) for run, q in questions if run.changed(q)], several, later),
+        unchanged=_questions([(run, q) for run, q in questions if not run.changed(q)], several, later),
         sent=_sent(later.sent()),
         epsilon=_epsilon(later.epsilon()),
     )
@@ -114,13 +125,13 @@ def _accuracy(later: LaterAudit) -> Table:
     return Table(("Accuracy", "Before", "After", "Difference", "Outcome"), tuple(rows))
 
 
-def _questions(questions: Sequence[tuple[RunChange, QuestionChange]], several: bool) -> Table | None:
+def _questions(questions: Sequence[tuple[RunChange, QuestionChange]], several: bool, later: LaterAudit) -> Table | None:
     headings = ("Question", "Before", "After", "Attack", "Its score", "Difference", "Outcome")
-    rows = tuple(_question_row(run, question, several) for run, question in questions)
+    rows = tuple(_question_row(run, question, several, not later.warning) for run, question in questions)
     return Table(headings, rows) if rows else None
 
 
-def _question_row(run: RunChange, change: QuestionChange, several: bool) -> tuple[TableCell, ...]:
+def _question_row(run: RunChange, change: QuestionChange, several: bool, comparable: bool) -> tuple[TableCell, ...]:
     """One question before and after, with the attack that shows the change; the run is named if there are several."""
     question, attack = change.question, run.shown(change)
     about = (f"by {role(question.adversary)}", scope(question), run.after if several else "")
@@ -129,7 +140,7 @@ def _question_row(run: RunChange, change: QuestionChange, several: bool) -> tupl
         ", ".join(phrase for phrase in about if phrase),
     )
     verdicts = (_verdict_cell(change.before), _verdict_cell(change.after))
-    outcome = TableCell("Worse", "worse", "moved to leak") if change.moved_to_leak else None
+    outcome = TableCell("Worse", "worse", "moved to leak") if change.moved_to_leak and comparable else None
     if attack is None:
         return (title, *verdicts, text_cell("–"), text_cell("–"), text_cell("–"), outcome or text_cell("–"))
     return (

@@ -105,7 +105,8 @@ def _caveats(reasons: Caveats | None) -> list[str]:
 def _audit_changes(audit: AuditChanges) -> list[str]:
     """One later audit; unchanged questions are only counted."""
     unchanged = len(audit.unchanged.rows) if audit.unchanged else 0
-    blocks = [f"## {safe(audit.title)}", "\n".join(f"- {safe(name)}: {safe(phrase)}" for name, phrase in audit.facts)]
+    blocks = [f"## {safe(audit.title)}", *([f"**{safe(audit.warning)}**"] if audit.warning else [])]
+    blocks += ["\n".join(f"- {safe(name)}: {safe(phrase)}" for name, phrase in audit.facts)]
     tables = (audit.accuracy, audit.changed, audit.sent, audit.epsilon)
     blocks += [_table(table) for table in tables if table is not None]
     return [*blocks, f"{unchanged} questions have the same verdict, and no change is shown."]

@@ -26,7 +26,7 @@ from fdgpriv.results.attack_finding import Threat
 from fdgpriv.results.change import Change
 from fdgpriv.results.comparison import Comparison, LaterAudit
 from fdgpriv.results.finding import Results
-from fdgpriv.results.run import ArtifactRow, EpsilonMeasured, Privacy, Run
+from fdgpriv.results.run import ArtifactRow, EpsilonMeasured, ImagesByDomain, Privacy, Run
 from fdgpriv.results.score_tables import RunKey, ScoreTables
 from fdgpriv.results.utility_finding import Utility
 from fdgpriv.statistics.change import difference_of_intervals, p_of_few, p_of_pairs
@@ -392,7 +392,7 @@ def test_reports_say_all_that_changed(tmp_path: Path) -> None:
     new = [run(0.5, "leak", 0.7, artifacts=later, seed=s, method=method) for s in range(3)]
     new[:2] = [one.model_copy(update={"privacy": PROVED}) for one in new[:2]]
     before = audit(tmp_path / "before", *old, run(seed=7), scores=OLD)
-    after = audit(tmp_path / "after", *new, run(target="scan"), scores=NEW, preset="quick")
+    after = audit(tmp_path / "after", *new, run(target="scan"), scores=NEW, device="cuda")
     out = tmp_path / "new" / "out"
     assert main([str(before), str(after), "--out", str(out)]) == 0
     assert sorted(path.name for path in out.iterdir()) == ["compare.html", "compare.json", "compare.md"]
@@ -403,6 +403,61 @@ def test_reports_say_all_that_changed(tmp_path: Path) -> None:
     sizes = {one.kind: (one.bytes_before, one.bytes_after, one.times_before, one.times_after) for one in changed}
     assert sizes == {"style_statistics": (120, 300, 20, 10), "sample_count": (None, 7, None, 10)}
     assert_golden("compare.md", (out / "compare.md").read_text().replace(f"{tmp_path}/", ""))
+
+
+def fewer_images() -> ImagesByDomain:
+    """The images of the usual run, of which each domain trains on five fewer."""
+    usual = run().images
+    assert usual is not None
+    domains = {name: count.model_copy(update={"train": count.train - 5}) for name, count in usual.domains.items()}
+    return usual.model_copy(update={"train": usual.train - 15, "domains": domains})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "images", "warning"),
+    [
+        ({}, {"preset": "quick"}, None, "preset: default → quick"),
+        ({}, {"setup": {"stablefdg": {"clients": 30}}}, None, ""),  # the other did not record them
+        ({"images": 20}, {"images": 600}, None, "images: 20 → 600"),
+        (
+            {"setup": {"stablefdg": {"clients": 12, "partition": "dirichlet"}}},
+            {"setup": {"stablefdg": {"clients": 30, "partition": "dirichlet"}}},
+            None,
+            "clients: 12 → 30",
+        ),
+        ({}, {}, fewer_images(), "images of clients: 1,215 train, 135 held out → 1,200 train, 135 held out"),
+        ({}, {"threats": ["server"]}, None, ""),
+        ({}, {"device": "cuda"}, None, ""),
+    ],
+)
+def test_other_presets_clients_or_images_are_not_comparable(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    before: dict[str, Any],
+    after: dict[str, Any],
+    images: ImagesByDomain | None,
+    warning: str,
+) -> None:
+    """They are printed side by side under a line that says so; nothing is tested, and nothing gates."""
+    worse = run(0.3, "leak", 0.9)
+    worse = worse if images is None else worse.model_copy(update={"images": images})
+    folders = [audit(tmp_path / "a", run(), scores=OLD, **before), audit(tmp_path / "b", worse, scores=NEW, **after)]
+    code = main([*map(str, folders), "--out", str(tmp_path / "out"), "--fail-on", "worse", "leak"])
+    out, err = capsys.readouterr()
+    text = (tmp_path / "out" / "compare.md").read_text(encoding="utf-8")
+    later = only(*folders)
+    if warning:
+        assert code == 0
+        assert out.splitlines()[0] == f"not comparable: {warning}"
+        assert f"gates nothing: not comparable: {warning}" in err
+        assert text.splitlines()[2] == f"**Not tested.** Not comparable: {warning}."
+        assert {change.outcome for change in later.changes()} == {"not_tested"}
+        assert (later.worse, later.moved_to_leak()) == (False, 0)
+        assert "moved to leak" not in out + text
+    else:
+        assert code == 4
+        assert "not comparable" not in out + err + text
+        assert (later.worse, later.moved_to_leak()) == (True, 1)
 
 
 def test_hostile_names_are_only_text() -> None:

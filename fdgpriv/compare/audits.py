@@ -94,6 +94,29 @@ def run_differences(before: Audit, old_run: Run, after: Audit, new_run: Run) -> 
     return (*differences, *_setting_differences(old_setup, new_setup, {**old_setup, **new_setup}))
 
 
+def not_comparable(before: Audit, after: Audit, pairs: Iterable[tuple[Run, Run]]) -> tuple[str, ...]:
+    """What makes all figures of matched runs differ: another preset, other clients or other images, with both values.
+
+    Other seeds draw other clients from the same images, which intervals allow for; their numbers of images are not compared.
+    """
+    old, new = before.results, after.results
+    differences = _known_differences(old.config, new.config, ("preset", "images"))
+    if data := other_data(old, new):
+        differences.append(data)
+    for old_run, new_run in pairs:
+        differences += _known_differences(before.setup(old_run), after.setup(new_run), CLIENT_SETTINGS)
+        sizes = [(run.images.train, run.images.held_out) for run in (old_run, new_run) if run.images is not None]
+        if old_run.seed == new_run.seed and len(set(sizes)) > 1:
+            in_words = (f"{train:,} train, {held_out:,} held out" for train, held_out in sizes)
+            differences.append(f"images of clients: {' → '.join(in_words)}")
+    return tuple(dict.fromkeys(differences))
+
+
+def _known_differences(old: Mapping[str, JsonValue], new: Mapping[str, JsonValue], names: Iterable[str]) -> list[str]:
+    """Differences of the settings that both audits recorded."""
+    return _setting_differences(old, new, [name for name in names if name in old and name in new])
+
+
 def _setting_differences(old: Mapping[str, JsonValue], new: Mapping[str, JsonValue], names: Iterable[str]) -> list[str]:
     return [
         f"{name}: {_in_words(old.get(name))} → {_in_words(new.get(name))}"

@@ -16,7 +16,8 @@ FAILED, FAILED_ON = 1, 4
 CONDITIONS = (*LEAK_CONDITIONS, "worse")
 MEANINGS = (
     f"{WANTED}: a question of the last RUN leaks, of at least that grade by the point estimate; "
-    "worse: a figure of a later RUN is worse after correction, a verdict moved to leak, or a training failed"
+    "worse: a figure of a later RUN is worse after correction, a verdict moved to leak, or a training failed; "
+    "a RUN of another preset, other clients or images is not comparable, and gates nothing"
 )
 EXAMPLES = """examples:
   fdgpriv compare runs/main runs/branch
@@ -76,7 +77,7 @@ def _main(options: dict[str, Any]) -> int:
             f"--fail-on {about_leaks[0]}: want an audit that was attacked, got {audits[-1].name}, which asks no question"
         )
     from fdgpriv.compare.comparison import compared
-    from fdgpriv.compare.gate import failures, missing
+    from fdgpriv.compare.gate import failures, missing, not_gated
     from fdgpriv.compare.summary import summary
 
     comparison = compared(audits)
@@ -86,6 +87,8 @@ def _main(options: dict[str, Any]) -> int:
         print(f"report: {', '.join(map(str, paths))}")
     for failure in failed_reports:
         say("compare", f"failed: {failure}")
+    for sentence in not_gated(comparison) if options["fail_on"] else []:
+        say("compare", f"--fail-on: {sentence}")
     reasons = failures(options["fail_on"], comparison, audits[-1])
     lost = missing(comparison) if options["fail_on"] else []
     if lost and "allow_missing" not in options:

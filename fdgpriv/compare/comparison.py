@@ -1,12 +1,12 @@
 """Compares later audits with a baseline, run by run, and corrects all tests together."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from fdgpriv._version import __version__
 from fdgpriv.compare.accuracies import accuracy_changes
 from fdgpriv.compare.attacks import AttackKey, attack_changes, keyed_attacks
-from fdgpriv.compare.audits import Audit, audit_differences, run_differences
+from fdgpriv.compare.audits import Audit, audit_differences, not_comparable, run_differences
 from fdgpriv.compare.matching import matched, title
 from fdgpriv.results.change import AccuracyChange, AttackChange, BytesChange, Change, EpsilonChange, QuestionChange
 from fdgpriv.results.comparison import Comparison, LaterAudit, RunChange
@@ -39,15 +39,17 @@ def _later_audit(before: Audit, after: Audit) -> LaterAudit:
     except ValueError as error:
         raise ValueError(f"{before.name}, {after.name}: {error}") from None
     old, new = ({id(pair[side]) for pair in matches.pairs} for side in (0, 1))
-    return LaterAudit(
+    later = LaterAudit(
         folder=after.name,
         matched_by=matches.by,
+        not_comparable=not_comparable(before, after, matches.pairs),
         differs=audit_differences(before, after),
         accuracies=accuracy_changes(matches),
         runs=tuple(_run_change(before, old_run, after, new_run) for old_run, new_run in matches.pairs),
         only_before=tuple(title(run) for run in before.results.runs if id(run) not in old),
         only_after=tuple(title(run) for run in after.results.runs if id(run) not in new),
     )
+    return _with_changes(later, lambda change: change.model_copy(update={"p": None})) if later.not_comparable else later
 
 
 def _run_change(before: Audit, old_run: Run, after: Audit, new_run: Run) -> RunChange:
@@ -136,15 +138,17 @@ def _epsilon_bounds(run: Run) -> dict[str, float | None]:
 
 def _corrected(later: LaterAudit, p_holm: Iterator[float]) -> LaterAudit:
     """The same with corrected tests; `p_holm` are in the order of `LaterAudit.changes`."""
+    return _with_changes(later, lambda change: change if change.p is None else change.corrected(next(p_holm)))
 
-    def corrected(change: Change) -> Change:
-        return change if change.p is None else change.corrected(next(p_holm))
+
+def _with_changes(later: LaterAudit, new: Callable[[Change], Change]) -> LaterAudit:
+    """The same with another change for each, in the order of `LaterAudit.changes`."""
 
     def accuracy(entry: AccuracyChange) -> AccuracyChange:
-        return entry.model_copy(update={"change": corrected(entry.change)})
+        return entry.model_copy(update={"change": new(entry.change)})
 
     def attack(entry: AttackChange) -> AttackChange:
-        return entry.model_copy(update={"change": corrected(entry.change)})
+        return entry.model_copy(update={"change": new(entry.change)})
 
     accuracies = tuple(map(accuracy, later.accuracies))
     runs = tuple(run.model_copy(update={"attacks": tuple(map(attack, run.attacks))}) for run in later.runs)

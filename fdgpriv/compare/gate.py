@@ -8,8 +8,10 @@ from fdgpriv.results.leak_gate import LEAK_CONDITIONS, leak_sentence
 
 
 def failures(conditions: Collection[str], comparison: Comparison, last: Audit) -> list[str]:
-    """One sentence for each condition that is met."""
+    """One sentence for each condition that is met; none rests on an audit that is not comparable with the baseline."""
     sentences = []
+    if comparison.later[-1].not_comparable:
+        conditions = [condition for condition in conditions if condition not in LEAK_CONDITIONS]
     for condition in LEAK_CONDITIONS:
         if condition in conditions and (sentence := leak_sentence(condition, last.results, last.name)) is not None:
             sentences.append(sentence)
@@ -20,7 +22,12 @@ def failures(conditions: Collection[str], comparison: Comparison, last: Audit) -
 
 def missing(comparison: Comparison) -> list[str]:
     """One sentence for each later audit that lacks runs or answers of the baseline."""
-    return [sentence for later in comparison.later if (sentence := _missing(later))]
+    return [sentence for later in comparison.later if not later.not_comparable and (sentence := _missing(later))]
+
+
+def not_gated(comparison: Comparison) -> list[str]:
+    """One sentence for each later audit that --fail-on does not judge, since it is not comparable."""
+    return [f"{later.folder} gates nothing: {later.warning}" for later in comparison.later if later.warning]
 
 
 def _missing(later: LaterAudit) -> str | None:

@@ -14,7 +14,9 @@ SummaryRow = tuple[str, str, str, str, str]
 
 def summary(comparison: Comparison) -> str:
     """The tables; questions with the same verdict and no difference are only counted."""
-    lines = [f"baseline: {comparison.baseline}"]
+    several = len(comparison.later) > 1
+    lines = [later.warning + f" ({later.folder})" * several for later in comparison.later if later.warning]
+    lines.append(f"baseline: {comparison.baseline}")
     for later in comparison.later:
         lines += _audit_lines(later)
     return "\n".join([*lines, _counts(comparison)])
@@ -24,7 +26,7 @@ def _audit_lines(later: LaterAudit) -> Iterator[str]:
     pairs = f"{len(later.runs)} pair{'' if len(later.runs) == 1 else 's'} of runs"
     yield f"against: {later.folder}, {pairs} of the same {', '.join(later.matched_by)}"
     differs = list(dict.fromkeys([*later.differs, *(difference for run in later.runs for difference in run.differs)]))
-    yield from (f"  differs: {difference}" for difference in differs)
+    yield from (f"  differs: {difference}" for difference in differs if difference not in later.not_comparable)
     yield from (f"  only in the baseline: {title}" for title in later.only_before)
     yield from (f"  only in {later.folder}: {title}" for title in later.only_after)
     yield from _table([HEADINGS, *_rows(later)])
@@ -44,8 +46,8 @@ def _rows(later: LaterAudit) -> Iterator[SummaryRow]:
         yield (f"{accuracy.images} accuracy{arm}", *_figures(accuracy.change))
     for run in later.runs:
         rows = [
-            *([("training", "done", run.lost, "worse", "")] if run.lost else []),
-            *(_question(run, question) for question in run.questions if run.changed(question)),
+            *([("training", "done", run.lost, "" if later.warning else "worse", "")] if run.lost else []),
+            *(_question(run, question, not later.warning) for question in run.questions if run.changed(question)),
         ]
         if several and rows:
             yield (f"{run.after}:", "", "", "", "")
@@ -54,11 +56,11 @@ def _rows(later: LaterAudit) -> Iterator[SummaryRow]:
     yield from (_epsilon(runs, change) for runs, change in later.epsilon())
 
 
-def _question(run: RunChange, change: QuestionChange) -> SummaryRow:
+def _question(run: RunChange, change: QuestionChange, comparable: bool) -> SummaryRow:
     q, attack = change.question, run.shown(change)
     before, after = (side.verdict.replace("_", " ") if side else "not asked" for side in (change.before, change.after))
     outcome = OUTCOMES[attack.change.outcome] if attack else ""
-    outcome = "worse: moved to leak" if change.moved_to_leak else outcome
+    outcome = "worse: moved to leak" if change.moved_to_leak and comparable else outcome
     return f"{q.artifact} {q.adversary} {q.secret} {q.scope}", before, after, outcome, _attack(attack) if attack else ""
 
 
@@ -95,6 +97,8 @@ def _table(rows: Sequence[SummaryRow]) -> Iterator[str]:
 
 
 def _counts(comparison: Comparison) -> str:
+    if all(later.warning for later in comparison.later):
+        return "no tests: nothing is worse or better between audits that are not comparable"
     moved = sum(later.moved_to_leak() for later in comparison.later)
     return (
         f"{comparison.tests} tests, corrected together by Holm: {comparison.count('worse')} worse, "

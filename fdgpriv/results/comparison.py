@@ -67,12 +67,14 @@ class LaterAudit(Entry):
     Attributes:
         folder: As on the command line.
         matched_by: What the runs of a pair have in common.
+        not_comparable: Presets, clients or images that differ; then nothing is tested, and nothing counts as worse.
         differs: What differs in how the two audits were made.
         only_before, only_after: Runs without a partner, in one line each.
     """
 
     folder: Text
     matched_by: tuple[Word, ...]
+    not_comparable: tuple[Text, ...] = ()
     differs: tuple[Text, ...]
     accuracies: tuple[AccuracyChange, ...]
     runs: tuple[RunChange, ...]
@@ -99,12 +101,24 @@ class LaterAudit(Entry):
         return [("" if len(names) == len(self.runs) else "; ".join(names), change) for change, names in runs.items()]
 
     def moved_to_leak(self) -> int:
-        """Number of questions whose verdict became a leak."""
-        return sum(question.moved_to_leak for run in self.runs for question in run.questions)
+        """Number of questions whose verdict became a leak; 0 where the audits are not comparable."""
+        return (
+            0 if self.not_comparable else sum(question.moved_to_leak for run in self.runs for question in run.questions)
+        )
+
+    @property
+    def warning(self) -> str:
+        """``not comparable: preset: quick → default``; empty where they are."""
+        return f"not comparable: {'; '.join(self.not_comparable)}" if self.not_comparable else ""
 
     @property
     def worse(self) -> bool:
-        """Whether a figure is worse after the correction, a verdict moved to leak, or a training was lost."""
+        """Whether a figure is worse after the correction, a verdict moved to leak, or a training was lost.
+
+        Never where the audits are not comparable.
+        """
+        if self.not_comparable:
+            return False
         worse = any(change.outcome == "worse" for change in self.changes())
         return worse or self.moved_to_leak() > 0 or any(run.lost for run in self.runs)
 
