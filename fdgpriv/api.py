@@ -192,7 +192,7 @@ def audit(
         check_files(out, runner.files())
         with refused("the audit cannot be built"):
             notes = dry_run(config, dataset)
-        settings = run_folder.settings(config.as_config(dataset.n_sources), dataset.sha256)
+        settings = run_folder.settings(config.as_config(dataset.n_sources), dataset.sha256, runner.basis)
         with run_folder.resumed(out, settings) if resume else run_folder.new(out, settings):
             for line in [*_setup_lines(config, dataset), *notes]:
                 log.say(line)

@@ -251,7 +251,7 @@ def _audit_recording(given: dict[str, Any], command: str) -> int:
     audited = audit(
         given["recording"],
         training,
-        configured(options),
+        configured(options, federation=given["federation"]),
         given.get("out"),
         resume="resume" in given,
         command=command,

@@ -14,23 +14,28 @@ from fdgpriv.cli.options import ALL, SETUPS, Options
 from fdgpriv.cli.options import PRESETS as PRESETS
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.data.repeats import target_among_sources
-from fdgpriv.defense import defended
+from fdgpriv.defense import Defense, defended
 from fdgpriv.evaluation.attack_evaluation import attack_scores
 from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT, THOROUGH_SINGLES
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.held_out import SHARE
 from fdgpriv.federation.partition import Population, populate
 from fdgpriv.federation.reserve import MIN_UNITS, UNITS_PER_DOMAIN
-from fdgpriv.federation.setup import GIVEN, Federated, Setup
+from fdgpriv.federation.setup import FLOWER, GIVEN, Federated, Setup
 from fdgpriv.method import Method
 from fdgpriv.metrics.networks import SHIPPED, MetricNetworks
 from fdgpriv.models.adain_vgg import has_adain_vgg
 from fdgpriv.models.architecture import RANDOM
 from fdgpriv.models.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone, backbone, origin
+from fdgpriv.models.names import TIMM
+from fdgpriv.registry import JOIN, split
 from fdgpriv.threat import THREATS, threat
+from fdgpriv.utils.code_digest import class_digest
 from fdgpriv.utils.console import ProgressLog
+from fdgpriv.utils.environment import versions
 from fdgpriv.utils.failures import Failed, attempt
 from fdgpriv.utils.fields import kinds
+from fdgpriv.utils.run_folder import Basis
 
 LARGE = 64  # pixels; smaller images use small_resnet unless --backbone is given, and stems without downsampling
 LARGE_LR = 0.05  # of training from scratch
@@ -382,6 +387,28 @@ class AuditConfig(Options):
             "device": self.device,
             "keep": self.keep,
         }
+
+    def basis(self) -> Basis:
+        """What results rest on besides options and images: versions, and digests of the code of parts.
+
+        Equal for a run and its continuation. The digest of a part of fdgpriv's folders is that of its file; that of a part
+        of a user follows what its class uses.
+        """
+        return {"versions": self.versions(), "parts": self._code_of_parts()}
+
+    def versions(self) -> dict[str, str]:
+        """The versions of fdgpriv and of all packages that results rest on, by name."""
+        timm = ("timm",) if (self.backbone or "").startswith(TIMM) else ()
+        flower = ("flwr-datasets",) if (self.partition or "").startswith(FLOWER) else ()
+        return versions((*timm, *flower))
+
+    def _code_of_parts(self) -> dict[str, str]:
+        classes: dict[str, type[Any]] = {f"method {spec}": type(self.method(spec)) for spec in self.method_specs}
+        classes |= {f"attack {spec}": type(self.attack(spec)) for spec in self.attack_specs}
+        for spec in self.defenses:
+            for part in spec.split(JOIN):
+                classes[f"defense {part}"] = Defense.named(split(part)[0])
+        return {name: class_digest(kind) for name, kind in classes.items()}
 
     def _setup_as_config(self, spec: str, domains: int) -> dict[str, Any]:
         """The set-up of a method in results.json."""

@@ -17,6 +17,7 @@ from fdgpriv.cli.options import Options
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation.evaluator import Evaluator
+from fdgpriv.external.recorded_basis import code_digests, recorded_basis
 from fdgpriv.external.recorded_federation import GivenTraining, RecordedFederation, recorded_federation
 from fdgpriv.external.recorded_method import Features, RecordedMethod, Train
 from fdgpriv.external.recorded_population import DATASET
@@ -38,10 +39,12 @@ from fdgpriv.training import Cell, PreparedCell, Trained, round_utility
 from fdgpriv.utils import run_folder
 from fdgpriv.utils.arithmetic import fixed_arithmetic
 from fdgpriv.utils.checksum import digest
+from fdgpriv.utils.code_digest import file_digest
 from fdgpriv.utils.console import ProgressLog
 from fdgpriv.utils.failures import refused
 from fdgpriv.utils.file_names import check_files, slug
 from fdgpriv.utils.memory import reuse_freed
+from fdgpriv.utils.run_folder import Basis
 
 # options that do not concern the training
 _EVALUATION_OPTIONS = ("attacks", "threats", "preset", "seeds", "units_per_domain", "figures")
@@ -56,10 +59,12 @@ class RecordedConfig(AuditConfig):
     Attributes:
         recorded: The training; None while options are checked.
         sha256: Of the recording's manifest, which has the checksums of all tensors.
+        given: By name, digests of the user's functions and images, as of `recorded_basis`.
     """
 
     recorded: RecordedFederation | None = field(default=None, compare=False, repr=False)
     sha256: str = ""
+    given: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def training(self) -> RecordedFederation:
@@ -89,6 +94,10 @@ class RecordedConfig(AuditConfig):
 
     def as_config(self, domains: int) -> dict[str, Any]:
         return {**super().as_config(domains), "recording": self.sha256}
+
+    def basis(self) -> Basis:
+        basis = super().basis()
+        return {**basis, "parts": {**basis["parts"], **self.given}}
 
 
 def audit_recording(
@@ -148,10 +157,11 @@ def audit_recording(
         return without_folder(audit(Path(folder), given, config, Path(temporary) / "run", progress=progress).results)
 
 
-def configured(options: Options) -> RecordedConfig:
-    """The configuration with the evaluation options of `options`."""
+def configured(options: Options, federation: Path | None = None) -> RecordedConfig:
+    """The configuration with the evaluation options of `options`; `federation` is the file that defines the training."""
     evaluated = {name: getattr(options, name) for name in _EVALUATION_OPTIONS}
-    return RecordedConfig(methods=(RecordedMethod.name(),), dataset=DATASET, device="cpu", **evaluated)
+    given = {} if federation is None else {"federation file": file_digest(federation.read_text(encoding="utf-8"))}
+    return RecordedConfig(methods=(RecordedMethod.name(),), dataset=DATASET, device="cpu", given=given, **evaluated)
 
 
 @fixed_arithmetic()
@@ -169,15 +179,18 @@ def audit(
     config.check()
     reuse_freed()
     with ProgressLog(quiet=not progress) as log:
+        code = code_digests(given)
         recorded = recorded_federation(folder, given, config.seeds[0], config.wanted_units)
         dataset = recorded.population.dataset
+        config = replace(config, given={**config.given, **recorded_basis(code, given, recorded)})
         checked = _checked(config, recorded, digest(folder / MANIFEST))
         out = run_folder.free(f"recording-{slug(folder.resolve().name)}") if out is None else out
         runner = Runner(checked, dataset, out, log, train=load_recorded)
         check_files(out, runner.files())
         for attack in checked.attacks:
             checked.attack(attack).check(dataset.image_size)
-        settings = run_folder.settings(checked.as_config(len(recorded.population.sources)), dataset.sha256)
+        asked = checked.as_config(len(recorded.population.sources))
+        settings = run_folder.settings(asked, dataset.sha256, runner.basis)
         with run_folder.resumed(out, settings) if resume else run_folder.new(out, settings):
             for note in recorded.notes:
                 log.say(note)

@@ -29,6 +29,7 @@ from fdgpriv.utils.console import ProgressLog
 from fdgpriv.utils.environment import environment, usable_cores
 from fdgpriv.utils.failures import Failed, attempt
 from fdgpriv.utils.processes import Processes
+from fdgpriv.utils.run_folder import Basis
 from fdgpriv.utils.work_queue import Died
 
 T = TypeVar("T")
@@ -47,6 +48,7 @@ class Runner:
         progress: Prints progress.
         workers: Number of parallel threads, one core each.
         train: Trains a cell, or loads its training.
+        basis: As of `AuditConfig.basis`.
     """
 
     config: AuditConfig
@@ -55,7 +57,11 @@ class Runner:
     progress: ProgressLog
     workers: int = field(default_factory=lambda: min(4, usable_cores()))
     train: TrainCell = train
+    basis: Basis = field(init=False)
     _start: float = field(default_factory=perf_counter, init=False)
+
+    def __post_init__(self) -> None:
+        self.basis = self.config.basis()
 
     @property
     def _cell_runner(self) -> CellRunner:
@@ -170,7 +176,7 @@ class Runner:
             fdgpriv=__version__,
             command=command,
             config=self.config.as_config(self.dataset.n_sources),
-            environment=environment(self.config.device, self.workers),
+            environment=environment(self.config.device, self.workers, self.basis),
             timing=Timing(
                 total_s=perf_counter() - self._start,
                 train_s=sum(finished.trained.train_s for finished in completed),

@@ -16,11 +16,9 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
 from pydantic import Field, TypeAdapter
 from torch import nn
 
-from fdgpriv._version import __version__
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import Defense, defended
@@ -329,8 +327,7 @@ def _settings(config: AuditConfig, prepared: PreparedCell, dataset: Dataset) -> 
     cell, clients = prepared.cell, prepared.population.clients
     setup = config.setup(cell.method, dataset.n_sources).as_config()
     return {
-        "fdgpriv": __version__,
-        "torch": torch.__version__,
+        **config.versions(),
         "method": repr(prepared.method),
         "dataset": f"{dataset.name}, {dataset.image_size} px",
         "images": str(dataset.sha256),

@@ -123,7 +123,7 @@ def test_the_results_keep_their_contract(done: Path) -> None:
     jsonschema.validate(written, schema)
     found = results(done)
     asked = json.loads((done / "config.json").read_text(encoding="utf-8"))
-    assert asked == {**written["config"], "dataset_sha256": SHA256}
+    assert asked == {**written["config"], "dataset_sha256": SHA256, "basis": written["environment"]["basis"]}
     assert written["dataset"]["sha256"] == SHA256
     assert not found.interrupted
     assert [(run.method, run.target, run.seed, run.defense) for run in found.runs] == [

@@ -95,7 +95,7 @@ def test_a_run_can_be_asked_for_again(words: str, tmp_path: Path, given: Given) 
 
     def config(options: Options) -> str:
         dataset, checked = AuditConfig(**vars(options)).checked().load()
-        return run_folder.settings(checked.as_config(len(dataset.domains) - 1), dataset.sha256)
+        return run_folder.settings(checked.as_config(len(dataset.domains) - 1), dataset.sha256, checked.basis())
 
     first = config(given(words))
     (tmp_path / "config.json").write_text(first)

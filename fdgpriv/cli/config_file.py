@@ -24,7 +24,7 @@ from fdgpriv.utils.suggestions import did_you_mean, same_name
 
 _SET = "settings"
 _COMMON_SETUP = ("clients", "partition", "held_out", "backbone", "image_size")  # what a run records by method
-_DERIVED = ("setup", "dataset_sha256")  # facts of a run, which no option gives
+_DERIVED = ("setup", "dataset_sha256", "basis")  # facts of a run, which no option gives
 
 
 def words(file: Path) -> list[str]:

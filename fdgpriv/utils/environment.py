@@ -3,13 +3,32 @@
 import os
 import platform
 import re
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
 
+from fdgpriv._version import __version__
+from fdgpriv.utils.run_folder import BASIS, Basis
 
-def environment(device: str, workers: int) -> dict[str, Any]:
-    """Versions, system, cores, `workers` and `device`, as results.json has them."""
+# packages that numbers are computed with
+COMPUTING = ("numpy", "scipy", "scikit-learn", "torchvision", "opacus", "torchmetrics", "lpips", "pillow")
+
+
+def versions(more: tuple[str, ...] = ()) -> dict[str, str]:
+    """By name, the versions that results rest on: of fdgpriv, Python, torch, `COMPUTING` and `more` packages."""
+    installed = {"fdgpriv": __version__, "python": ".".join(platform.python_version_tuple()[:2])}
+    installed["torch"] = str(torch.__version__)
+    for package in (*COMPUTING, *more):
+        try:
+            installed[package] = version(package)
+        except PackageNotFoundError:
+            installed[package] = "none"
+    return installed
+
+
+def environment(device: str, workers: int, basis: Basis) -> dict[str, Any]:
+    """Versions, system, cores, `workers`, `device`, and the basis of the results, as results.json has them."""
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -18,6 +37,7 @@ def environment(device: str, workers: int) -> dict[str, Any]:
         "cores": usable_cores(),
         "workers": workers,
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
+        BASIS: basis,
     }
 
 

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,8 +11,12 @@ from typing import Any
 
 from fdgpriv.utils.files import write_text
 
+Basis = Mapping[str, Mapping[str, str]]
+"""What results rest on besides settings and images: by name, ``versions`` and digests of ``parts``."""
+
 CONFIG, LOCK = "config.json", ".lock"
-_DATA = "dataset_sha256"
+_DATA, BASIS = "dataset_sha256", "basis"
+_DIGEST = re.compile("[0-9a-f]{16}(?: of )?")
 _ABSENT = "absent"  # a setting that another version of fdgpriv does not have
 
 
@@ -31,9 +36,9 @@ def check(out: Path, resume: bool) -> None:
         _check_empty(out)
 
 
-def settings(asked: Mapping[str, Any], dataset_sha256: str | None) -> str:
-    """The text of config.json: what was asked, and the SHA-256 of the images and labels that it was asked of."""
-    return json.dumps({**asked, _DATA: dataset_sha256}, indent=1, sort_keys=True) + "\n"
+def settings(asked: Mapping[str, Any], dataset_sha256: str | None, basis: Basis) -> str:
+    """The text of config.json: what was asked, the SHA-256 of the images and labels, and the versions and code used."""
+    return json.dumps({**asked, _DATA: dataset_sha256, BASIS: basis}, indent=1, sort_keys=True) + "\n"
 
 
 @contextmanager
@@ -61,8 +66,8 @@ def resumed(out: Path, config: str) -> Iterator[None]:
     """
     _check_begun(out)
     earlier = (out / CONFIG).read_bytes()
-    if earlier != config.encode():
-        raise ValueError(f"--resume: want {_difference(out, earlier, config)}")
+    if earlier != config.encode() and (condition := _difference(out, earlier, config)) is not None:
+        raise ValueError(f"--resume: want {condition}")
     with _locked(out):
         yield
 
@@ -95,13 +100,44 @@ def _check_empty(out: Path) -> None:
         raise ValueError(f"--out: want a new or empty folder, got {out}; continue with --resume, or name another")
 
 
-def _difference(out: Path, old: bytes, new: str) -> str:
-    """The condition for continuing a run in `out`: the settings in which two config.json differ, or the data."""
+def _difference(out: Path, old: bytes, new: str) -> str | None:
+    """The condition for continuing a run in `out`: the versions, parts, data or settings in which two config.json differ.
+
+    None if they differ only in parts that one of them does not name.
+    """
     names = differences(old, new)
+    if BASIS in names:
+        reason = _other_basis(out, *names.pop(BASIS))
+        if reason is not None or not names:
+            return reason
     if list(names) == [_DATA] and _ABSENT not in names[_DATA]:
         old_digest, new_digest = (f"SHA-256 {value}" for value in names[_DATA])
         return f"the images and labels that {out} was started with, {old_digest}; got others, {new_digest}"
     return f"the settings that {out} was started with; {changes_text(names) or f'its {CONFIG} is damaged'}"
+
+
+def _other_basis(out: Path, was: Any, now: Any) -> str | None:
+    """The condition for continuing a run in `out` if versions differ, or parts that both have; None if none do."""
+    remedy = "what another version or other code computed is not mixed: audit into a new --out"
+    old_versions, old_parts = (was.get(name, {}) if isinstance(was, dict) else {} for name in ("versions", "parts"))
+    versions, parts = now["versions"], now["parts"]
+    if not old_versions:
+        return f"a run of this version of fdgpriv, got {out}, whose {CONFIG} names none; {remedy}"
+    if changed := [name for name in {**old_versions, **versions} if old_versions.get(name) != versions.get(name)]:
+        before, after = (
+            " and ".join(f"{name} {of.get(name, _ABSENT)}" for name in changed) for of in (old_versions, versions)
+        )
+        return f"{before}, with which {out} was started; got {after}; {remedy}, or continue with those versions"
+    if different := [name for name in parts if name in old_parts and old_parts[name] != parts[name]]:
+        names = " and ".join(f"{name}{_by(parts[name])}" for name in different)
+        return f"what {out} was started with, got a changed {names}; {remedy}"
+    return None
+
+
+def _by(described: str) -> str:
+    """What the digests in this description are of, for an error."""
+    computed_from = _DIGEST.sub("", described)
+    return f" (by {computed_from})" if computed_from not in ("", "none") else ""
 
 
 def changes_text(changes: Mapping[str, tuple[Any, Any]]) -> str:

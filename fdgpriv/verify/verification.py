@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pyarrow.compute as pc
 from pydantic import TypeAdapter
@@ -25,6 +25,7 @@ from fdgpriv.results.score_tables import SCHEMAS, ScoreTables
 from fdgpriv.training import Cell, Trained, trained_file
 from fdgpriv.utils import run_folder
 from fdgpriv.utils.checksum import SUMS, digest, read_json, read_sums
+from fdgpriv.utils.environment import versions
 from fdgpriv.utils.failures import Failed, attempt
 from fdgpriv.utils.files import PART
 from fdgpriv.verdicts.attack_scores import AttackScores, from_tables
@@ -128,14 +129,15 @@ class _Verifier:
                 self.files[name] = f"not of this run: {SUMS} does not have it"
 
     def _check_config(self, results: Results) -> None:
-        settings = run_folder.settings(results.config, results.dataset.sha256)
+        settings = run_folder.settings(
+            results.config,
+            results.dataset.sha256,
+            cast(run_folder.Basis, results.environment.get(run_folder.BASIS, {})),
+        )
         text = (self.folder / run_folder.CONFIG).read_bytes()
         for name, (stored, other) in run_folder.differences(text, settings).items():
             self.lines.append(f"config.{name}: {other} in {FILE}, {stored} in {run_folder.CONFIG}")
-        if results.fdgpriv != __version__:
-            self.notes.append(
-                f"the run is of fdgpriv {results.fdgpriv}, this is {__version__}, which may judge otherwise"
-            )
+        self.notes += _basis_notes(results)
         if results.interrupted:
             self.notes.append("the run was interrupted; --resume continues it")
 
@@ -256,6 +258,22 @@ class _Verifier:
                 self.files.setdefault(report.filename, "missing")
             elif path.read_bytes() != text.encode():
                 self.files.setdefault(report.filename, f"not what {FILE} gives")
+
+
+def _basis_notes(results: Results) -> list[str]:
+    """What the results rest on, and which versions judge now, in sentences."""
+    basis = results.environment.get(run_folder.BASIS)
+    basis = basis if isinstance(basis, dict) else {}
+    then, parts = basis.get("versions"), basis.get("parts")
+    if not isinstance(then, dict) or not isinstance(parts, dict):
+        return [f"of the run only its version is known, fdgpriv {results.fdgpriv}; this is {__version__}"]
+    listed = ", ".join(f"{name} {number}" for name, number in then.items())
+    notes = [f"the run rests on {listed}", f"and on {', '.join(f'{name} {digest}' for name, digest in parts.items())}"]
+    now = versions(tuple(name for name in then if name not in versions()))
+    if changed := [name for name in now if then.get(name) != now[name]]:
+        others = ", ".join(f"{name} {now[name]}" for name in changed)
+        notes.append(f"it was judged again with {others}, which may judge otherwise")
+    return notes
 
 
 def _config(results: Results) -> AuditConfig:
