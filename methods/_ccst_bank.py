@@ -32,14 +32,13 @@ class Bank:
 
         Each style that a defense attributes to the server is one client's; the client's own style may have been withheld.
         """
-        domains: dict[str, list[Artifact]] = {}
+        domains: dict[tuple[str, int], list[Artifact]] = {}
         for i, style in enumerate(message):
             if with_own or style.client != client:
-                domain = f"{SERVER} {i}" if style.client == SERVER else style.client
-                domains.setdefault(domain, []).append(style)
+                domains.setdefault((style.client, i if style.client == SERVER else 0), []).append(style)
         if with_own:
-            domains.setdefault(client, [])
-        return cls(list(domains.values()), list(domains).index(client) if with_own else None)
+            domains.setdefault((client, 0), [])
+        return cls(list(domains.values()), list(domains).index((client, 0)) if with_own else None)
 
     def draw(
         self, n: int, k: int, block: int, rng: torch.Generator, keep_original: bool = False

@@ -162,7 +162,8 @@ def changed(listed: list[list[str]], place: int, value: str) -> list[list[str]]:
         (1, "", "want a domain in line 2 of .*, got none"),
         (2, "", "want a client for each image of day, or for none; got .*1.png with one"),
         (2, "server", "want a client's name other than server and peer, got 'server'"),
-        (2, "shadow-00", "want a client's name that does not begin with shadow-, got 'shadow-00'"),
+        (2, "BOB", "clients of .*: want names that differ by more than upper and lower case, got 'BOB' and 'bob'"),
+        (1, "DAY", "domains of .*: want names that differ by more than upper and lower case, got 'DAY' and 'day'"),
         (2, "solo", "want at least 4 images of each client .*, got 1 of solo in day"),
         (3, "a\x1bb", "class in line 2 of .*: want a name without control characters"),
     ],
@@ -170,6 +171,21 @@ def changed(listed: list[list[str]], place: int, value: str) -> list[list[str]]:
 def test_a_damaged_table_is_one_line(root: Path, place: int, value: str, wanted: str) -> None:
     with refused(wanted):
         populate(read(table(root, changed(below(root), place, value))), "night", "given", 4, 0)
+
+
+def test_names_that_look_the_same_are_one(root: Path) -> None:
+    listed = below(root)
+    respelled = [[listed[0][0], "day\u00a0", " ann\u200b", "ca\ufefft "], *listed[1:]]
+    assert read(table(root, respelled)).sha256 == read(table(root, listed)).sha256
+
+
+def test_letters_in_both_cases_are_classes_where_they_lie_side_by_side(root: Path) -> None:
+    listed = below(root)
+    both = [[*row[:3], "CAT" if number == 0 else row[3]] for number, row in enumerate(listed)]
+    assert read(table(root, both)).classes == ("CAT", "cat", "dog", "owl")
+    apart = [[*row[:3], "CAT" if row[1:] == ["night", "", "cat"] else row[3]] for row in listed]
+    with refused("classes of .*: want names that differ by more than upper and lower case, got 'CAT' and 'cat'"):
+        read(table(root, [row for row in apart if row[1] != "day"]))
 
 
 def test_missing_columns_and_clients_are_named(root: Path) -> None:

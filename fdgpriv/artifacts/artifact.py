@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fdgpriv.utils.file_memory import LARGE, together_in_file
+from fdgpriv.utils.user_names import JOINERS, plain
 
 SERVER = "server"
 
@@ -22,6 +23,8 @@ PEER = "peer"  # pseudonym of another client whose artifact the server relays; a
 MAX_COUNT = 2**31
 
 MOST_CHARACTERS = 200  # of a client's name
+
+_JOINERS = str.maketrans("", "", JOINERS)
 
 LEVELS = ("image", "cluster", "client", "group")
 
@@ -149,12 +152,14 @@ def _types(kind: type[Any]) -> dict[str, Any]:
 Message = list[Artifact]
 
 
-def check_client_name(client: object, what: str) -> None:
-    """Raises ValueError, which begins with `what`, if this cannot be the name of a client."""
-    if not isinstance(client, str) or not 0 < len(client) <= MOST_CHARACTERS or not client.isprintable():
-        raise ValueError(f"{what}: want a client's name of 1 to {MOST_CHARACTERS} printable characters, got {client!r}")
-    if client in (SERVER, PEER):
-        raise ValueError(f"{what}: want a client's name other than {SERVER} and {PEER}, got {client!r}")
+def client_name(given: object, what: str) -> str:
+    """The `plain` name of a client; raises ValueError, which begins with `what`, if there is none."""
+    name = plain(given) if isinstance(given, str) else ""
+    if not 0 < len(name) <= MOST_CHARACTERS or not name.translate(_JOINERS).isprintable():
+        raise ValueError(f"{what}: want a client's name of 1 to {MOST_CHARACTERS} printable characters, got {given!r}")
+    if name in (SERVER, PEER):
+        raise ValueError(f"{what}: want a client's name other than {SERVER} and {PEER}, got {given!r}")
+    return name
 
 
 @lru_cache(maxsize=64)

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from fdgpriv.data.pixels import FloatImages, joined
-from fdgpriv.utils.file_names import composed
 from fdgpriv.utils.seeds import generator
 from fdgpriv.utils.suggestions import did_you_mean, same_name
+from fdgpriv.utils.user_names import plain
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,11 +132,11 @@ class Dataset:
         return tuple(domain.name for domain in self.domains)
 
     def domain(self, name: str) -> Domain:
-        """The domain called `name`, in any case, composed or decomposed; a ValueError lists the known ones."""
-        by_name = {composed(domain.name): domain for domain in self.domains}
-        match = same_name(composed(name), by_name)
+        """The domain called `name`, in any case and as of `plain`; a ValueError lists the known ones."""
+        by_name = {plain(domain.name): domain for domain in self.domains}
+        match = same_name(plain(name), by_name)
         if match is None:
-            suggestion = did_you_mean(composed(name), by_name)
+            suggestion = did_you_mean(plain(name), by_name)
             raise ValueError(f"want a domain of {self.name}: {', '.join(self.names)}; got {name!r}{suggestion}")
         return by_name[match]
 

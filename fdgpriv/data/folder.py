@@ -13,7 +13,8 @@ from fdgpriv.data.images import SUFFIXES, Progress
 from fdgpriv.data.labelled_files import labelled_domains
 from fdgpriv.data.names import ABOUT, GIVEN_LAYOUT, LAYOUT
 from fdgpriv.data.unread import CIRCLE, HIDDEN, INSIDE, NO_IMAGE, OUTSIDE, Unread
-from fdgpriv.utils.file_names import check_name, composed
+from fdgpriv.utils.file_names import check_name
+from fdgpriv.utils.user_names import plain
 
 
 class Entries(NamedTuple):
@@ -152,10 +153,10 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def by_name(paths: Iterable[Path]) -> dict[str, list[Path]]:
-    """Folders by name, sorted; composed and decomposed characters are the same name."""
+    """Folders by `plain` name, sorted: folders of the same name are joined."""
     named: dict[str, list[Path]] = defaultdict(list)
     for path in paths:
-        named[composed(path.name)].append(path)
+        named[plain(path.name)].append(path)
     return dict(sorted(named.items()))
 
 

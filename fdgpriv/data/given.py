@@ -1,13 +1,13 @@
 """Loads images that their owner has divided: ROOT/<domain>/<client>/<class>/*.jpg, or a table in CSV."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
-from fdgpriv.artifacts.artifact import check_client_name
+from fdgpriv.artifacts.artifact import client_name
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.data.folder import by_name, check_folder, class_images, entries, limits, not_read
 from fdgpriv.data.image_cache import Say
@@ -16,9 +16,8 @@ from fdgpriv.data.labelled_files import labelled_domains
 from fdgpriv.data.names import ABOUT, GIVEN_LAYOUT
 from fdgpriv.data.table import ListedFiles, is_table, table_rows
 from fdgpriv.data.unread import OUTSIDE, Unread
-from fdgpriv.utils.file_names import check_name, composed
-
-_SHADOW = "shadow-"  # begins the names of shadow clients
+from fdgpriv.utils.file_names import check_name
+from fdgpriv.utils.user_names import check_case, plain
 
 
 class _Image(NamedTuple):
@@ -55,6 +54,8 @@ def given(root: Path, image_size: int, progress: Progress | None = None, say: Sa
         unread = Unread(root)
         images = list(_of_folders(root, unread))
     clients = _clients(images, root)
+    beside = [] if is_table(root) else _by_domain(images, lambda image: image.client)
+    check_case(clients, f"clients of {root}", beside)
     dataset = _dataset(images, root, image_size, unread, progress, say)
     index = {client: number for number, client in enumerate(clients)}
     of_domain = {
@@ -82,6 +83,7 @@ def _dataset(
 ) -> Dataset:
     """The dataset without clients; its domains and classes are in the order of their names, images as they come."""
     classes = tuple(sorted({image.label for image in images}))
+    check_case(classes, f"classes of {root}", _by_domain(images, lambda image: image.label))
     names = sorted({image.domain for image in images})
     if len(names) < 2:
         raise ValueError(f"want at least two domains in {root}, got {', '.join(names) or 'none'}")
@@ -93,6 +95,14 @@ def _dataset(
     return Dataset(
         "folder", classes, domains, names[-1], about, limits(image_size), flip=True, translate=0.1, warnings=warnings
     )
+
+
+def _by_domain(images: Iterable[_Image], name: Callable[[_Image], str]) -> list[set[str]]:
+    """The names of the images of each domain."""
+    by_domain: dict[str, set[str]] = {}
+    for image in images:
+        by_domain.setdefault(image.domain, set()).add(name(image))
+    return list(by_domain.values())
 
 
 def _clients(images: Sequence[_Image], root: Path) -> tuple[str, ...]:
@@ -111,9 +121,7 @@ def _clients(images: Sequence[_Image], root: Path) -> tuple[str, ...]:
         if client and (first := domain_of.setdefault(client, domain)) != domain:
             raise ValueError(f"want each client in one domain, got {client} in {first} and {domain} of {root}")
     for client in domain_of:
-        check_client_name(client, str(root))
-        if client.startswith(_SHADOW):
-            raise ValueError(f"{root}: want a client's name that does not begin with {_SHADOW}, got {client!r}")
+        client_name(client, str(root))
     if not domain_of:
         raise ValueError(
             f"want clients in {root} ({GIVEN_LAYOUT}), got only domains and classes, for another --partition"
@@ -127,13 +135,15 @@ def _of_table(table: Path, columns: Sequence[str]) -> Iterator[_Image]:
     for line, values in table_rows(table, columns):
         for column, value in zip(columns, values, strict=True):
             check_name(value, f"{column} in line {line} of {table}")
-            if not value and column != "client":
+            if not plain(value) and column != "client":
                 raise ValueError(f"want a {column} in line {line} of {table}, got none")
-        path, domain, label, client = (*values, "")[:4]
+        path, *names = values
+        domain, label, client = (*map(plain, names), "")[:3]
         files.add(table.parent / path, line)
-        images.append(_Image(table.parent / path, composed(domain), composed(client), composed(label)))
+        images.append(_Image(table.parent / path, domain, client, label))
     if not images:
         raise ValueError(f"want images in {table}, got a table without rows")
+    check_case(dict.fromkeys(image.domain for image in images), f"domains of {table}")
     files.check([image.path for image in images if image.path.is_file()], Unread(table.parent))
     yield from sorted(images, key=lambda image: (image.domain, image.client, image.label, image.path))
 
@@ -146,18 +156,18 @@ def _of_folders(root: Path, unread: Unread) -> Iterator[_Image]:
         inside = [path for folder in folders for path in _folders(folder, unread)]
         classes = [path for path in inside if _has_images(path)]
         if classes and len(classes) < len(inside):
-            client = next(path for path in inside if path not in classes)
+            other = next(path for path in inside if path not in classes)
             raise ValueError(
                 f"want folders of clients or of classes in {folders[0]}, got images in {classes[0].name} and none in "
-                f"{client.name}"
+                f"{other.name}"
             )
         for place in inside:
-            client_name, labels = ("", [place]) if classes else (composed(place.name), _folders(place, unread))
+            client, labels = ("", [place]) if classes else (plain(place.name), _folders(place, unread))
             if not labels:
                 raise ValueError(f"want folders of classes in {place} ({GIVEN_LAYOUT}), got none")
             for label in labels:
                 for path in class_images(label, unread):
-                    yield _Image(path, domain, client_name, composed(label.name))
+                    yield _Image(path, domain, client, plain(label.name))
 
 
 def _folders(place: Path, unread: Unread) -> list[Path]:

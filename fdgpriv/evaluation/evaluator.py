@@ -76,7 +76,7 @@ class Evaluator:
     artifact_series: Mapping[str, ArtifactSeries[Simulator]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self._cached_simulator = CachedSimulator(self.seed)
+        self._new_simulators()
         self._data = AuxiliaryData(self.population, self.seed)
         self._calibration_clients = Cache[SimulatedClients]()
         self._adversary_caches = Cache[Cache[Any]]()
@@ -87,6 +87,12 @@ class Evaluator:
         self._layers = Cache[tuple[str, ...]]()
         self.recorded_styles = RecordedStyles.of(self.transcript, self.method, self.federation, self.seed)
         self.artifact_series = self._recorded_series()
+
+    def _new_simulators(self) -> None:
+        """Caches of simulated artifacts: of clients, of public images, and of calibration, whose names may be equal."""
+        self._cached_simulator, self._public_simulator, self._calibration_simulator = (
+            CachedSimulator(self.seed) for _ in range(3)
+        )
 
     def _recorded_series(self) -> Mapping[str, ArtifactSeries[Simulator]]:
         """The series of the transcript, with simulators of the evaluator's method and defense."""
@@ -109,7 +115,7 @@ class Evaluator:
             return self
         undefended = copy(self)  # with the same styles, auxiliary images and caches of adversaries
         undefended.defense, undefended.method = no_defense, self.method.undefended()
-        undefended._cached_simulator = CachedSimulator(self.seed)
+        undefended._new_simulators()
         undefended._trial_sets = Cache(max_entries=CACHED_TRIAL_SETS)
         undefended.artifact_series = undefended._recorded_series()
         return undefended
@@ -211,7 +217,7 @@ class Evaluator:
         layout = CalibrationLayout(
             population=self.population,
             series=series,
-            cached_simulator=self._cached_simulator,
+            cached_simulator=self._calibration_simulator,
             needs=trial_set.layout.needs,
             typical=self._typical(series),
             seed=self.seed,
@@ -303,9 +309,9 @@ class Evaluator:
                 sample = ClientSample(images, torch.randperm(len(domain), generator=rng)[:count])
                 name = f"public {domain.name}"
                 if earlier is None:
-                    artifact = self._cached_simulator.simulate(series, name, sample, rng)
+                    artifact = self._public_simulator.simulate(series, name, sample, rng)
                 else:
-                    artifact = self._cached_simulator.simulate_earlier(series, earlier, name, sample)
+                    artifact = self._public_simulator.simulate_earlier(series, earlier, name, sample)
                 rows.append(simulator.to_vector(artifact, images.received_model))
         return torch.stack(rows)
 

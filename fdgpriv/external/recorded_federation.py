@@ -94,7 +94,7 @@ def recorded_federation(
         ValueError: The recording is damaged, of another network or of other clients, or the user's part is invalid.
     """
     transcript = Transcript.load(folder)
-    images = given_federation(given.clients, given.public, given.image_size)
+    images = given_federation(given.clients, given.public, given.image_size).named_as(_recorded_clients(transcript))
     notes = _without_cut_round(transcript)
     _check_clients(transcript, images)
     _check_records(transcript)
@@ -176,11 +176,16 @@ def _without_cut_round(transcript: Transcript) -> list[str]:
     ]
 
 
-def _check_clients(transcript: Transcript, images: GivenFederation) -> None:
-    """Raises ValueError if nothing was recorded, or clients have no images."""
-    recorded = dict.fromkeys(
+def _recorded_clients(transcript: Transcript) -> dict[str, None]:
+    """The names of the clients in the recording, in order of appearance."""
+    return dict.fromkeys(
         name for record in transcript.records for name in (record.sender, record.receiver) if name != SERVER
     )
+
+
+def _check_clients(transcript: Transcript, images: GivenFederation) -> None:
+    """Raises ValueError if nothing was recorded, or clients have no images."""
+    recorded = _recorded_clients(transcript)
     if not recorded:
         raise ValueError("want a recording with at least one complete round, got none")
     if missing := [name for name in recorded if name not in images.clients]:

@@ -1,7 +1,7 @@
 """Builds the population of a recorded training from its clients' images and public images."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
@@ -14,9 +14,10 @@ from fdgpriv.federation.held_out import SHARE, held_out_for
 from fdgpriv.federation.partition import AUXILIARY_SHARE, Population
 from fdgpriv.federation.reserve import reserve
 from fdgpriv.utils.seeds import generator
+from fdgpriv.utils.user_names import by_plain_name, check_case, plain, shadow_names, unused
 
-NO_DOMAIN = "an unnamed domain"  # of clients without a domain
-NO_TARGET = "none"  # the unseen domain, if there are no public images of one
+NO_DOMAIN = "an unnamed domain"  # of clients without a domain, unless a domain has this name
+NO_TARGET = "none"  # the unseen domain, if there are no public images of one, unless a domain has this name
 DATASET = "own_images"
 
 
@@ -43,6 +44,25 @@ class GivenFederation:
     def image_size(self) -> int:
         """S, in pixels."""
         return next(iter(self.clients.values())).pixels.shape[-1]
+
+    def named_as(self, recorded: Collection[str]) -> "GivenFederation":
+        """The same federation with the clients' names as they are written in the recording.
+
+        Raises:
+            ValueError: Two recorded names are one name.
+        """
+        spelling = {plain(name): name for name in recorded}
+        if len(spelling) < len(recorded):
+            other = next(name for name in recorded if spelling[plain(name)] != name)
+            raise ValueError(
+                f"want different names of recorded clients, got {other!a} and {spelling[plain(other)]!a}, which are one name"
+            )
+        names = {client: spelling.get(plain(client), client) for client in self.clients}
+        return replace(
+            self,
+            clients={names[client]: images for client, images in self.clients.items()},
+            domain_of={names[client]: domain for client, domain in self.domain_of.items()},
+        )
 
     def members(self, domain: str) -> dict[str, int]:
         """By client of this domain, its number of images."""
@@ -73,14 +93,17 @@ def given_federation(clients: Mapping[str, Any], public: Mapping[str, Any], imag
     for name, given in (("clients", clients), ("public", public)):
         if not isinstance(given, Mapping) or (name == "clients" and not given):
             raise ValueError(f"{name}: want images by name, got {type(given).__name__ if given else 'none'}")
+    clients = by_plain_name(clients, "clients")
     parts = {client: _with_domain(given, client) for client, given in clients.items()}
+    domain_of, public = _one_name_per_domain({client: domain for client, (_, domain) in parts.items()}, public)
     sources = {f"clients[{client!r}]": part for client, (part, _) in parts.items()}
     sources |= {f"public[{domain!r}]": part for domain, part in public.items()}
     given, class_names = with_common_classes(
         {name: given_images(part, name, image_size) for name, part in sources.items()}
     )
     channels = _channels(given)
-    only_domain = next(iter(public)) if len(public) == 1 and not any(d for _, d in parts.values()) else NO_DOMAIN
+    has_domains = any(domain_of.values())
+    only_domain = next(iter(public)) if len(public) == 1 and not has_domains else _no_domain(domain_of, public)
     images = in_three_channels(given.values())
     by_client = dict(zip(clients, images, strict=False))
     for client, client_images in by_client.items():
@@ -88,7 +111,7 @@ def given_federation(clients: Mapping[str, Any], public: Mapping[str, Any], imag
             raise ValueError(f"clients[{client!r}]: want at least 2 images, got {len(client_images.labels)}")
     return GivenFederation(
         by_client,
-        {client: domain or only_domain for client, (_, domain) in parts.items()},
+        {client: domain or only_domain for client, domain in domain_of.items()},
         dict(zip(public, images[len(clients) :], strict=True)),
         class_names,
         channels,
@@ -115,7 +138,7 @@ def recorded_population(given: GivenFederation, classes: int, seed: int, units_p
     sources = tuple(dict.fromkeys(given.domain_of.values()))
     if len(unseen := [name for name in given.public if name not in sources]) > 1:
         raise ValueError(f"public: want at most one domain that no client has, got {', '.join(unseen)}")
-    public = {name: given.public_images(name) for name in (*sources, *(unseen or [NO_TARGET]))}
+    public = {name: given.public_images(name) for name in (*sources, *(unseen or [unused(NO_TARGET, sources)]))}
     dataset = _dataset(given, public, classes)
     rng = generator(seed, 1)
     divisions = {
@@ -127,8 +150,8 @@ def recorded_population(given: GivenFederation, classes: int, seed: int, units_p
     }
     shadow_images = [(name, images) for name in sources for images in divisions[name].shadows]
     shadows = {
-        f"shadow-{i:02d}": _client_data(f"shadow-{i:02d}", images, public[name].part(0, 0), classes)
-        for i, (name, images) in enumerate(shadow_images)
+        shadow: _client_data(shadow, images, public[name].part(0, 0), classes)
+        for shadow, (name, images) in zip(shadow_names(len(shadow_images), clients), shadow_images, strict=True)
     }
     domain_of = given.domain_of | dict(zip(shadows, [name for name, _ in shadow_images], strict=True))
     return Population(
@@ -229,10 +252,30 @@ def _with_domain(given: Any, name: str) -> tuple[Any, str]:
     """The images in the user's form, and the domain; "" for none."""
     if isinstance(given, tuple | list) and len(given) in (2, 3) and isinstance(given[-1], str):
         *images, domain = given
+        if domain and not plain(domain):
+            raise ValueError(f"clients[{name!r}]: want the domain's name in visible characters, got {domain!r}")
         return (images[0] if len(images) == 1 else tuple(images)), domain
     if isinstance(given, tuple | list) and len(given) == 3:
         raise ValueError(f"clients[{name!r}]: want (images, labels, domain) with the domain's name, got {given[2]!r}")
     return given, ""
+
+
+def _one_name_per_domain(
+    domain_of: Mapping[str, str], public: Mapping[str, Any]
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """The clients' domains ("" for none) and the public images, with one name for each domain.
+
+    Raises:
+        ValueError: Two names of public images are one name, or two domains differ by upper and lower case only.
+    """
+    public = by_plain_name(public, "public")
+    domain_of = {client: plain(domain) for client, domain in domain_of.items()}
+    check_case(dict.fromkeys([*public, *domain_of.values()]), "domains of clients= and public=")
+    return domain_of, public
+
+
+def _no_domain(domain_of: Mapping[str, str], public: Mapping[str, Any]) -> str:
+    return unused(NO_DOMAIN, [*domain_of.values(), *public])
 
 
 def _channels(given: Mapping[str, GivenImages]) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdgpriv.utils.arrays import AnyArray, read_array, read_arrays
-from fdgpriv.utils.file_names import composed
+from fdgpriv.utils.user_names import plain
 
 Array = NDArray[np.float64]
 
@@ -115,5 +115,5 @@ def _groups(array: AnyArray, clients: int, file: Path) -> NDArray[np.int64]:
     if array.size != clients:
         raise ValueError(f"want one group for each of {clients} clients, got {array.size} in {file}")
     if array.dtype.kind == "U":
-        array = np.array([composed(str(word)) for word in array.reshape(-1)])
+        array = np.array([plain(str(word)) for word in array.reshape(-1)])
     return np.unique(array, return_inverse=True)[1].reshape(-1)

@@ -21,6 +21,7 @@ from fdgpriv.federation.schemes import Assignment, partitioner
 from fdgpriv.federation.weights import Weights, effective
 from fdgpriv.utils.file_memory import in_file
 from fdgpriv.utils.seeds import generator
+from fdgpriv.utils.user_names import shadow_names
 
 AUXILIARY_SHARE = 0.25
 
@@ -143,7 +144,8 @@ def populate(
     client_parts = _client_parts(dataset, private, assignment)
     shadow_parts: dict[str, list[Domain]] = {}
     if attacked:
-        public, shadow_parts = _reserved(dataset, public, assignment, auxiliary, units_per_domain)
+        public, of_shadows = _reserved(dataset, public, assignment, auxiliary, units_per_domain)
+        shadow_parts = dict(zip(shadow_names(len(of_shadows), client_parts), of_shadows, strict=True))
     local = {name: client_data(name, parts, dataset, held_out, rng) for name, parts in client_parts.items()}
     shadows = {name: client_data(name, parts, dataset, held_out, rng) for name, parts in shadow_parts.items()}
     return Population(
@@ -189,7 +191,7 @@ def _public_and_private(domain: Domain, share: float, rng: torch.Generator) -> t
 
 def _reserved(
     dataset: Dataset, public: Sequence[Domain], assignment: Assignment, auxiliary: int | None, units_per_domain: int
-) -> tuple[list[Domain], dict[str, list[Domain]]]:
+) -> tuple[list[Domain], list[list[Domain]]]:
     """Divides public images between adversaries and shadow clients.
 
     Args:
@@ -199,20 +201,19 @@ def _reserved(
         auxiliary, units_per_domain: As of `populate`.
 
     Returns:
-        By domain, the images of adversaries. By shadow client, its part of each domain, all of them empty but one; there are
-        no shadow clients if a client has images of several domains.
+        By domain, the images of adversaries. For each shadow client, its part of each domain, all of them empty but one;
+        there are no shadow clients if a client has images of several domains.
     """
     is_single_domain = all(sum(len(part) > 0 for part in parts) == 1 for parts in zip(*assignment, strict=True))
     of_adversaries: list[Domain] = []
-    shadows: dict[str, list[Domain]] = {}
+    shadows: list[list[Domain]] = []
     for d, domain in enumerate(public):
         sizes = [len(part) for part in assignment[d] if len(part)] if is_single_domain else []
         spare = dataset.left_out(domain.name, (auxiliary or 0) + units_per_domain * max(sizes, default=0))
         remaining, shadow_images = reserve(domain, spare, sizes, len(dataset.classes), auxiliary, units_per_domain)
         of_adversaries.append(remaining)
         for images in shadow_images:
-            parts = [images if other == d else images.part(0, 0) for other in range(len(public))]
-            shadows[f"shadow-{len(shadows):02d}"] = parts
+            shadows.append([images if other == d else images.part(0, 0) for other in range(len(public))])
     return of_adversaries, shadows
 
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from fdgpriv.artifacts.artifact import MAX_COUNT, SERVER, Artifact, check_client_name
+from fdgpriv.artifacts.artifact import MAX_COUNT, SERVER, Artifact, client_name
 from fdgpriv.artifacts.named_tensors import named_tensors
 from fdgpriv.artifacts.parameters import ClassifierHead, ModelState, ModelUpdate, TensorState
 from fdgpriv.artifacts.statistics import SampleCount, ValidationMetrics
@@ -82,7 +82,7 @@ class Recording:
         Content with the same values as an earlier client's is recorded as passed on from that client, unless it is a model,
         an update or a head. Several styles, or several kinds that fdgpriv does not know, take several calls.
         """
-        check_client_name(client, "record")
+        client = client_name(client, "record")
         content = _artifacts(SERVER, round, model, update, style, head, n, metrics, kind, tensors)
         self._record(client, round, content, sent_by_client=False)
 
@@ -118,7 +118,7 @@ class Recording:
         Raises:
             ValueError: An argument has another form, or the client has already sent this kind in this round.
         """
-        check_client_name(client, "record")
+        client = client_name(client, "record")
         content = _artifacts(client, round, model, update, style, head, n, metrics, kind, tensors)
         self._record(client, round, content, sent_by_client=True)
 

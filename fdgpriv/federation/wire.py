@@ -134,13 +134,14 @@ class Wire:
     def down(self, client: str, verb: str, message: Sequence[Artifact], round: int | None = None) -> Message:
         """The server's message as `client` receives it: recorded, with other clients' names replaced.
 
-        Other clients are called peer, peer-2, ... in order of appearance in this message. `round` is the request's; None
-        for the round of each artifact.
+        Other clients are called peer, peer-2, ... in order of appearance in this message, without the receiver's name.
+        `round` is the request's; None for the round of each artifact.
         """
         message = [self._released(artifact, client) for artifact in message]
         message = [self._record(artifact, SERVER, client, verb, round) for artifact in message]
         others = dict.fromkeys(a.client for a in message if a.client not in (SERVER, client))
-        names = {name: PEER if number == 1 else f"{PEER}-{number}" for number, name in enumerate(others, start=1)}
+        pseudonyms = [PEER, *(f"{PEER}-{number}" for number in range(2, len(others) + 2))]
+        names = dict(zip(others, [name for name in pseudonyms if name != client], strict=False))
         return [a.seen_as(names[a.client]) if a.client in names else a for a in message]
 
     def _released(self, artifact: Artifact, receiver: str) -> Artifact:
