@@ -19,6 +19,7 @@ from flwr.clientapp.mod import LocalDpMod
 from flwr.serverapp.strategy import FedAvg
 
 import fdgpriv.flower
+from fdgpriv.flower.recorded import RecordedGrid
 
 CLIENTS = 3
 
@@ -53,11 +54,11 @@ def quickstart(*mods: Any) -> ClientApp:
     return app
 
 
-def trained(folder: Path, app: ClientApp, rounds: int = 2) -> tuple[Transcript, Any]:
+def trained(folder: Path, app: ClientApp, rounds: int = 2, evaluated: float = 1.0) -> tuple[Transcript, Any]:
     """The recording of a strategy's rounds, and the strategy's result."""
     grid = Loopback(app, CLIENTS)
     grid = fdgpriv.flower.recorded(grid, folder)  # type: ignore[assignment]
-    strategy = FedAvg(fraction_train=1.0, fraction_evaluate=1.0)
+    strategy = FedAvg(fraction_train=1.0, fraction_evaluate=evaluated)
     initial = ArrayRecord(network().state_dict())
     result = strategy.start(
         grid=grid, initial_arrays=initial, train_config=ConfigRecord({"lr": 1.0}), num_rounds=rounds
@@ -127,8 +128,88 @@ def test_a_lost_node_sends_nothing(tmp_path: Path) -> None:
     content = {"arrays": ArrayRecord(network().state_dict()), "config": ConfigRecord({"lr": 1.0, "server-round": 1})}
     replies = list(grid.send_and_receive([Message(RecordDict(content), node, "train") for node in (100, 101)]))
     assert [reply.has_error() for reply in replies] == [False, True]
-    records = Transcript.load(tmp_path / "run").records
-    assert {r.sender for r in records if r.receiver == SERVER} == {"client-00"}
+    transcript = Transcript.load(tmp_path / "run")
+    assert {r.sender for r in transcript.records if r.receiver == SERVER} == {"client-00"}
+    assert [(o.sender, o.round, o.failed) for o in transcript.omissions] == [("client-01", 0, True)]
+    assert "Node unavailable" in transcript.omissions[0].reason
+
+
+KEYS = ["metrics", "train-metrics", "Metrics", "fitres.metrics", "model_state", "client", "round", "指标", "", "a b"]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_records_of_any_key_are_recorded(tmp_path: Path, key: str) -> None:
+    app = ClientApp()
+
+    @app.train()
+    def train(msg: Message, context: Context) -> Message:
+        content = {
+            "arrays": msg.content["arrays"],
+            key: MetricRecord({"loss": 0.5, "client": 2, "model": 3.0, "self": 4.0, "num-examples": 10}),
+        }
+        return Message(content=RecordDict(content), reply_to=msg)
+
+    transcript, _ = trained(tmp_path / "run", app, evaluated=0)
+    assert not transcript.omissions
+    uploads = [record for record in transcript.records if record.receiver == SERVER]
+    assert len([record for record in uploads if record.kind == "sample_count"]) == 2 * CLIENTS
+    figures = [
+        a for record, a in zip(transcript.records, transcript.kept.values(), strict=True) if "loss" in record.shapes
+    ]
+    assert [sorted(a.tensors()) for a in figures] == [["client", "loss", "model", "self"]] * 2 * CLIENTS
+
+
+def test_a_message_that_cannot_be_recorded_ends_no_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def unreadable(*given: Any) -> None:
+        raise MemoryError
+
+    app = ClientApp()
+
+    @app.train()
+    def train(msg: Message, context: Context) -> Message:
+        count = 0 if context.node_config["partition-id"] == 1 else 10
+        content = {"arrays": msg.content["arrays"], "metrics": MetricRecord({"num-examples": count, "list": [1, 2]})}
+        return Message(content=RecordDict(content), reply_to=msg)
+
+    transcript, (_, result) = trained(tmp_path / "run", app, evaluated=0)
+    assert {(o.sender, o.content) for o in transcript.omissions} == {("client-01", "sample_count")}
+    assert len(caplog.messages) == len([line for line in caplog.messages if not line.startswith("record:")]) + 1
+    assert len(result.arrays) > 0
+    for name in ("_name", "_round", "_arrays"):
+        with monkeypatch.context() as patch:
+            patch.setattr(RecordedGrid, name, unreadable)
+            transcript, (_, result) = trained(tmp_path / name, app, evaluated=0)
+            assert len(result.arrays) > 0
+            assert {"MemoryError" in omission.reason for omission in transcript.omissions} == {True}
+
+
+def test_rounds_may_be_counted_from_0(tmp_path: Path) -> None:
+    grid = fdgpriv.flower.recorded(Loopback(quickstart(), 1), tmp_path / "run")
+    for round in range(2):
+        for request in ("train", "evaluate"):
+            config = ConfigRecord({"lr": 1.0, "server-round": round})
+            content = {"arrays": ArrayRecord(network().state_dict()), "config": config}
+            grid.send_and_receive([Message(RecordDict(content), 100, request)])
+    records = [r for r in Transcript.load(tmp_path / "run").records if r.kind == "model_state"]
+    client = "client-00"
+    assert [(r.receiver, r.round) for r in records] == [(client, 0), (SERVER, 0), (client, 1), (SERVER, 1), (client, 2)]
+
+
+def test_a_part_of_the_model_is_a_model(tmp_path: Path) -> None:
+    app = ClientApp()
+
+    @app.train()
+    def train(msg: Message, context: Context) -> Message:
+        state = msg.content["arrays"].to_torch_state_dict()
+        part = {name: tensor for name, tensor in state.items() if not name.startswith("1.")}
+        metrics = MetricRecord({"num-examples": 10})
+        return Message(content=RecordDict({"arrays": ArrayRecord(part), "metrics": metrics}), reply_to=msg)
+
+    transcript, _ = trained(tmp_path / "run", app, rounds=1, evaluated=0)
+    uploads = [a for r, a in transcript.of_kind("model_state") if r.receiver == SERVER and a is not None]
+    assert [sorted(a.tensors()) for a in uploads] == [["0.bias", "0.weight", "3.bias", "3.weight"]] * CLIENTS
 
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:

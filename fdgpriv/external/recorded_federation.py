@@ -20,6 +20,7 @@ from fdgpriv.external.recorded_styles import MAX_DEVIATION, StyleComputation, St
 from fdgpriv.federation.averaging import average
 from fdgpriv.federation.disclosure import Disclosure, StyleSource
 from fdgpriv.federation.federation import Federation
+from fdgpriv.federation.omission import sentences
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.reserve import UNITS_PER_DOMAIN
 from fdgpriv.federation.transcript import Record, Transcript
@@ -105,7 +106,9 @@ def recorded_federation(
     method = RecordedMethod(network, disclosure, disclosure.otherwise)
     federation = Federation(tuple(population.clients), classes, images.image_size, _no_backbone, seed)
     final = _final_model(transcript, network, population, disclosure.weights)
-    return RecordedFederation(population, method, federation, transcript, final, (*notes, *facts))
+    return RecordedFederation(
+        population, method, federation, transcript, final, (*sentences(transcript.omissions), *notes, *facts)
+    )
 
 
 def _no_backbone(rng: torch.Generator) -> Any:
@@ -161,6 +164,9 @@ def _without_cut_round(transcript: Transcript) -> list[str]:
     for record in transcript.records:
         if record.receiver == SERVER:
             answered.setdefault(record.round, set()).add(record.sender)
+    for omission in transcript.omissions:
+        if omission.receiver == SERVER and omission.round is not None:
+            answered.setdefault(omission.round, set()).add(omission.sender)
     last = max(record.round for record in transcript.records)
     in_last = answered.get(last, set())
     asked = {record.receiver for record in transcript.records if record.round == last and record.sender == SERVER}

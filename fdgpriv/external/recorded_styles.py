@@ -17,7 +17,7 @@ from fdgpriv.external.recorded_method import (
     Network,
     output_of_layer,
 )
-from fdgpriv.federation.recording import ENCODER
+from fdgpriv.federation.message_content import ENCODER
 from fdgpriv.models.copied import copied
 
 StyleEncoder = str | Callable[[nn.Module], Features]

@@ -1,39 +1,60 @@
 """Records what crosses the wire of any federated training, for an audit: an append-only transcript (see transcript.py)."""
 
 import json
-from collections.abc import Mapping, Sequence
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import wraps
 from pathlib import Path
-from threading import Lock
-from types import TracebackType
-from typing import Any, Self
+from threading import RLock
+from types import MappingProxyType, TracebackType
+from typing import Any, Self, TypeVar, cast
 
-import torch
-from torch import Tensor
-
-from fdgpriv.artifacts.artifact import MAX_COUNT, SERVER, Artifact, client_name
-from fdgpriv.artifacts.named_tensors import named_tensors
-from fdgpriv.artifacts.parameters import ClassifierHead, ModelState, ModelUpdate, TensorState
-from fdgpriv.artifacts.statistics import SampleCount, ValidationMetrics
-from fdgpriv.artifacts.style import StyleStatistics
+from fdgpriv.artifacts.artifact import SERVER, Artifact, client_name
+from fdgpriv.artifacts.parameters import ClassifierHead, ModelState, ModelUpdate
+from fdgpriv.federation.message_content import Kinds, message_artifacts, whole_number
+from fdgpriv.federation.omission import Omission, printable, reason
 from fdgpriv.federation.transcript import (
     CLOSED,
     MANIFEST,
+    OMITTED,
     RECORDED,
+    RESERVE,
     Record,
     manifest_line,
     tensors_file,
     unshared,
 )
 from fdgpriv.utils.checksum import save_tensors, tensors_digest
+from fdgpriv.utils.failures import one_line
 
 VERB = "train"  # the request that every recorded transfer belongs to
-ENCODER = "encoder"  # the layer of recorded styles: the output of the user's encoder
-UNKNOWN_RULE = "unknown"  # the style rule of recorded styles
-METRICS = "metrics"  # the kind of figures other than an accuracy
+ANSWER = "answer"  # the content that a failed client did not send
 _SERVER_KINDS = (ModelState, ModelUpdate, ClassifierHead)  # kinds that the server computes; others it may pass on
+_RESERVED, _BLOCK = 2**16, 2**12  # bytes of the file whose space is for omissions once the disk is full
+_LOG = logging.getLogger("fdgpriv.record")
 
 Named = Mapping[str, Any]
 """Tensors, arrays or numbers by name."""
+
+Observer = TypeVar("Observer", bound=Callable[..., None])
+
+
+def _observing(method: Observer) -> Observer:
+    """The method, which notes an exception in place of raising it."""
+
+    @wraps(method)
+    def observing(recording: "Recording", /, *given: Any, **named: Any) -> None:
+        try:
+            method(recording, *given, **named)
+        except Exception as error:
+            client = given[0] if given else named.get("client", "unknown")
+            round = whole_number(given[1] if len(given) > 1 else named.get("round"))
+            sender, receiver = (SERVER, client) if method.__name__ == "down" else (client, SERVER)
+            recording.omit(sender, receiver, round, "message", reason(error))
+
+    return cast(Observer, observing)
 
 
 class Recording:
@@ -43,26 +64,46 @@ class Recording:
     memory, and the same tensors sent to several clients in one round are stored once. Values are recorded unchecked, also
     NaN; the audit refuses them.
 
+    Once the folder is open, no call raises an exception: what cannot be recorded is left out, logged as a warning by the
+    logger ``fdgpriv.record``, once for each kind of content and reason, and noted in the recording, so that an audit says
+    what is missing.
+
     Args:
-        folder: A new or empty folder.
+        folder: A new or empty folder, or one with a recording of no message.
 
     Raises:
         ValueError: The folder is not empty.
+        OSError: It cannot be written.
     """
 
     def __init__(self, folder: Path | str) -> None:
-        self.folder = Path(folder)
+        self.folder = Path(folder).absolute()  # a training may change the working directory
+        is_new = not self.folder.exists()
         self.folder.mkdir(parents=True, exist_ok=True)
-        if any(self.folder.iterdir()):
+        if any(path.name != MANIFEST or not _has_no_messages(path) for path in self.folder.iterdir()):
             raise ValueError(f"record: want a new or empty folder, got {self.folder}")
-        self._manifest = (self.folder / MANIFEST).open("x", encoding="utf-8")
-        self._lock = Lock()
+        (self.folder / MANIFEST).unlink(missing_ok=True)
+        self._lock = RLock()
+        self._process = os.getpid()
+        self._closed = False
         self._count = 0
+        self._kinds = Kinds()
         self._stored: dict[tuple[str, str, str, int], int] = {}  # by kind, digest, origin and round, the first record
         self._origins: dict[tuple[str, str], tuple[str, int]] = {}  # by kind and digest, the first client and its round
-        self._sent: set[tuple[str, str, int, str]] = set()
-        self._write({"keep": "all", RECORDED: True})
+        self._sent: dict[tuple[str, str, int, str], str] = {}  # by sender, receiver, round and kind, the digest
+        self._logged: set[tuple[str, str]] = set()  # contents and reasons
+        self._unwritten: list[Omission] = []  # while the disk is full
+        try:
+            (self.folder / MANIFEST).touch(exist_ok=False)
+            self._write({"keep": "all", RECORDED: True})
+            self._fill_reserve()
+        except OSError:  # a second attempt finds the folder as this one did
+            (self.folder / MANIFEST).unlink(missing_ok=True)
+            if is_new:
+                self.folder.rmdir()
+            raise
 
+    @_observing
     def down(
         self,
         client: str,
@@ -82,10 +123,18 @@ class Recording:
         Content with the same values as an earlier client's is recorded as passed on from that client, unless it is a model,
         an update or a head. Several styles, or several kinds that fdgpriv does not know, take several calls.
         """
-        client = client_name(client, "record")
-        content = _artifacts(SERVER, round, model, update, style, head, n, metrics, kind, tensors)
-        self._record(client, round, content, sent_by_client=False)
+        given = {
+            "model": model,
+            "update": update,
+            "style": style,
+            "head": head,
+            "n": n,
+            "metrics": metrics,
+            "kind": kind,
+        }
+        self.message(SERVER, client, round, given, tensors)
 
+    @_observing
     def up(
         self,
         client: str,
@@ -105,7 +154,7 @@ class Recording:
         Args:
             client: Its name, the same in all rounds.
             round: From 0.
-            model: The state dict of a model, or the part of it that is sent.
+            model: The state dict of a model, or the part of it that is sent; or its tensors as a list, in its order.
             update: The change of a model by name: trained minus received tensors.
             style: Mean and standard deviation (C,) of a layer's channels over the client's images; after these, if they
                 are sent too, the variances (C,) over images of the images' means and standard deviations.
@@ -115,19 +164,83 @@ class Recording:
             kind: The name of any other kind of content, for example ``prototype``.
             tensors: By name, the tensors of that kind.
 
-        Raises:
-            ValueError: An argument has another form, or the client has already sent this kind in this round.
+        Left out are values that are no tensors, arrays or numbers, and a second, different, artifact of a kind from one client
+        in one round. Floating-point tensors of less than 32 bits are recorded as float32.
         """
-        client = client_name(client, "record")
-        content = _artifacts(client, round, model, update, style, head, n, metrics, kind, tensors)
-        self._record(client, round, content, sent_by_client=True)
+        given = {
+            "model": model,
+            "update": update,
+            "style": style,
+            "head": head,
+            "n": n,
+            "metrics": metrics,
+            "kind": kind,
+        }
+        self.message(client, SERVER, round, given, tensors)
+
+    def message(
+        self, sender: Any, receiver: Any, round: Any, given: Named, tensors: Named = MappingProxyType({})
+    ) -> None:
+        """Records what can be recorded of one message.
+
+        Args:
+            sender, receiver: A client and ``"server"``.
+            round: From 0.
+            given: The arguments of `up` by name; None for those that are not sent.
+            tensors: By name, the tensors of the kind ``given["kind"]``.
+
+        Raises:
+            ValueError: The names or the round cannot be recorded.
+        """
+        sender, receiver, number = _name(sender), _name(receiver), whole_number(round)
+        if number is None or number < 0:
+            raise ValueError(f"want a round from 0, got {printable(repr(round))}")
+        if sender == SERVER:
+            receiver = client_name(receiver, "record")
+        else:
+            sender = client_name(sender, "record")
+            receiver = receiver if receiver == SERVER else client_name(receiver, "record")
+
+        def omit(content: str, why: str) -> None:
+            self.omit(sender, receiver, number, content, why)
+
+        sent = {name: value for name, value in given.items() if value is not None}
+        with self._lock:
+            for artifact in message_artifacts(sender, number, sent, tensors, self._kinds, omit):
+                try:
+                    self._append(artifact, sender, receiver, number)
+                except Exception as error:
+                    omit(artifact.kind, reason(error))
+
+    @_observing
+    def failed(self, client: str, round: int, why: str = "the client failed") -> None:
+        """Notes that `client` did not answer in this round, so that an audit does not wait for it."""
+        number = whole_number(round)
+        if number is not None:
+            self._note(Omission(_name(client), SERVER, number, ANSWER, printable(why), failed=True))
+
+    def omit(self, sender: object, receiver: object, round: int | None, content: str, why: str) -> None:
+        """Logs that this content is not recorded, and why, and notes it in the recording; never raises."""
+        omission = Omission(printable(sender), printable(receiver), round, printable(content), printable(why))
+        try:
+            if (omission.content, omission.reason) not in self._logged:
+                self._logged.add((omission.content, omission.reason))
+                _LOG.warning("record: not recorded, and the training goes on: %s", omission)
+        except Exception:  # a handler of the training's own
+            pass
+        self._note(omission)
 
     def close(self) -> None:
         """Ends the recording. If it was not closed, an audit leaves out the last round unless all clients answered."""
         with self._lock:
-            if not self._manifest.closed:
+            if self._closed:
+                return
+            self._free_reserve()
+            try:
                 self._write({CLOSED: self._count})
-                self._manifest.close()
+            except Exception as error:
+                _LOG.warning("record: not closed: %s", one_line(error))
+            self._closed = True
 
     def __enter__(self) -> Self:
         return self
@@ -135,30 +248,23 @@ class Recording:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
+        if error is None or not self._count:
             self.close()
-        self._manifest.close()
-
-    def _record(self, client: str, round: int, content: Sequence[Artifact], sent_by_client: bool) -> None:
-        sender, receiver = (client, SERVER) if sent_by_client else (SERVER, client)
-        with self._lock:
-            if self._manifest.closed:
-                raise ValueError(f"record: want a recording that is open, got that of {self.folder}, which is closed")
-            keys = {
-                (sender, receiver, round, artifact.kind)
-                for artifact in content
-                if sent_by_client or isinstance(artifact, _SERVER_KINDS)
-            }
-            if repeated := sorted(self._sent & keys):
-                direction = f"from {client}" if sent_by_client else f"to {client}"
-                raise ValueError(f"record: want one {repeated[0][3]} {direction} in round {round}, got a second one")
-            self._sent |= keys
-            for artifact in content:
-                self._append(artifact, sender, receiver, round)
+        self._closed = True
 
     def _append(self, artifact: Artifact, sender: str, receiver: str, round: int) -> None:
         """Writes the tensors, unless they are stored already, and then the line that refers to them."""
+        if self._closed:
+            raise ValueError("want a recording that is open, got one that is closed")
+        if os.getpid() != self._process:
+            raise ValueError("want calls of the process that opened the recording, got one of another process")
         sha256 = tensors_digest(artifact.tensors())
+        message = (sender, receiver, round, artifact.kind)
+        if sender != SERVER or isinstance(artifact, _SERVER_KINDS):
+            if self._sent.get(message) == sha256:
+                return
+            if message in self._sent:
+                raise ValueError("want one in a round, got a second one, which differs")
         if sender != SERVER:
             self._origins.setdefault((artifact.kind, sha256), (sender, round))
         elif not isinstance(artifact, _SERVER_KINDS) and (artifact.kind, sha256) in self._origins:
@@ -166,17 +272,60 @@ class Recording:
             facts = {**artifact.facts(), "client": origin, "round": origin_round}
             artifact = type(artifact).build(artifact.tensors(), facts)
         key = (artifact.kind, sha256, artifact.client, artifact.round)
-        index = self._stored.setdefault(key, self._count)
-        if index == self._count:
-            tensors = unshared(artifact.tensors())
-            save_tensors(self.folder / tensors_file(index), {f"{index}/{name}": t for name, t in tensors.items()})
+        index = self._stored.get(key, self._count)
         record = Record.of(artifact, sender, receiver, VERB, samples=0, clients=0, round=round)
-        self._write({**manifest_line(record, artifact.facts(), index), "sha256": sha256})
+        line = {**manifest_line(record, artifact.facts(), index), "sha256": sha256}
+        file = self.folder / tensors_file(index)
+        try:
+            if index == self._count:
+                tensors = unshared(artifact.tensors())
+                save_tensors(file, {f"{index}/{name}": tensor for name, tensor in tensors.items()})
+            self._write(line)
+        except BaseException:  # a file without its line would count as damage
+            if index == self._count:
+                file.unlink(missing_ok=True)
+            raise
+        self._stored[key] = index
+        self._sent[message] = sha256
         self._count += 1
 
-    def _write(self, line: Mapping[str, Any]) -> None:
-        self._manifest.write(json.dumps(line) + "\n")
-        self._manifest.flush()
+    def _note(self, omission: Omission) -> None:
+        """Writes the omission, now or, if the disk is full, with a later line; never raises."""
+        with self._lock:
+            self._unwritten.append(omission)
+            with suppress(Exception):
+                self._write()
+                return
+            self._free_reserve()
+            with suppress(Exception):
+                self._write()
+            if not self._closed:
+                self._fill_reserve()
+
+    def _fill_reserve(self) -> None:
+        """Takes space for omissions, as much as there is."""
+        with suppress(OSError), (self.folder / RESERVE).open("wb", buffering=0) as reserve:
+            for _ in range(_RESERVED // _BLOCK):
+                reserve.write(bytes(_BLOCK))
+
+    def _free_reserve(self) -> None:
+        with suppress(OSError):
+            (self.folder / RESERVE).unlink(missing_ok=True)
+
+    def _write(self, *lines: Mapping[str, Any]) -> None:
+        """Appends these lines, after the omissions that are not written yet; nothing if not all can be written."""
+        omissions = [{OMITTED: vars(omission)} for omission in self._unwritten]
+        content = "".join(json.dumps(line) + "\n" for line in (*omissions, *lines)).encode()
+        with (self.folder / MANIFEST).open("r+b", buffering=0) as manifest:
+            end = manifest.seek(0, 2)
+            try:
+                rest = memoryview(content)
+                while rest:
+                    rest = rest[manifest.write(rest) :]
+            except BaseException:
+                manifest.truncate(end)
+                raise
+        self._unwritten.clear()
 
 
 def record(folder: Path | str) -> Recording:
@@ -184,80 +333,16 @@ def record(folder: Path | str) -> Recording:
     return Recording(folder)
 
 
-def _artifacts(
-    sender: str,
-    round: int,
-    model: Named | None,
-    update: Named | None,
-    style: Sequence[Any] | None,
-    head: Named | None,
-    n: int | None,
-    metrics: Mapping[str, float] | None,
-    kind: str | None,
-    tensors: Named,
-) -> list[Artifact]:
-    """The artifacts of one message."""
-    if type(round) is not int or round < 0:
-        raise ValueError(f"record: want a round from 0, got {round!r}")
-    if (kind is None) != (not tensors):
-        got = f"kind={kind!r} without any" if kind else f"{', '.join(tensors)} without a kind"
-        raise ValueError(f"record: want kind= with tensors by name, got {got}")
-    artifacts: list[Artifact] = []
-    figures = dict(metrics or {})
-    if "accuracy" in figures:
-        accuracy = torch.tensor(float(figures.pop("accuracy")), dtype=torch.float64)
-        artifacts.append(ValidationMetrics(client=sender, round=round, accuracy=accuracy))
-    states: list[tuple[type[TensorState], Named | None]] = [
-        (ModelState, model),
-        (ClassifierHead, head),
-        (ModelUpdate, None if update is None else {name: -_tensor(t, name) for name, t in update.items()}),
-        (named_tensors(METRICS), figures or None),
-    ]
-    if kind is not None:
-        states.append((named_tensors(kind), tensors))
-    for artifact_class, state in states:
-        if state is not None:
-            named = {name: _tensor(value, name) for name, value in state.items()}
-            artifacts.append(artifact_class(client=sender, round=round, state=named))
-    if style is not None:
-        artifacts.append(_style(sender, round, style))
-    if n is not None:
-        if not 1 <= n <= MAX_COUNT:
-            raise ValueError(f"record: want n at least 1, got {n}")
-        artifacts.append(SampleCount(client=sender, round=round, count=torch.tensor(int(n))))
-    if not artifacts:
-        raise ValueError(
-            "record: want something that was sent: model, update, style, head, n, metrics or a kind; got none"
-        )
-    return artifacts
+def _name(client: Any) -> Any:
+    """The name of a client that is called by a number; any other name as it is."""
+    number = None if isinstance(client, str) else whole_number(client)
+    return client if number is None else str(number)
 
 
-def _style(sender: str, round: int, style: Sequence[Any]) -> StyleStatistics:
-    """The style of these two or four moments; without the last two, their variances are empty."""
-    if len(style) not in (2, 4):
-        raise ValueError(f"record: want style=(mean, std) or (mean, std, mean_var, std_var), got {len(style)} parts")
-    moments = [_tensor(part, "style").flatten() for part in style]
-    empty = moments[0].new_empty(0)
-    mean, std, mean_var, std_var = moments if len(moments) == 4 else (*moments, empty, empty)
-    return StyleStatistics(
-        client=sender,
-        round=round,
-        mean=mean,
-        std=std,
-        mean_var=mean_var,
-        std_var=std_var,
-        granularity="client",
-        at=ENCODER,
-        rule=UNKNOWN_RULE,
-    )
-
-
-def _tensor(value: Any, name: str) -> Tensor:
-    """The value as a dense tensor on the CPU."""
+def _has_no_messages(manifest: Path) -> bool:
+    """Whether this is the manifest of a recording that was closed before its first message."""
     try:
-        tensor = torch.as_tensor(value).detach()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(
-            f"record: want {name} to be a tensor, an array or a number, got {type(value).__name__}"
-        ) from error
-    return (tensor if tensor.layout is torch.strided else tensor.to_dense()).cpu()
+        lines = [json.loads(line) for line in manifest.read_text(encoding="utf-8").splitlines()]
+        return [set(line) for line in lines] == [{"keep", RECORDED}, {CLOSED}]
+    except (OSError, ValueError, TypeError):
+        return False

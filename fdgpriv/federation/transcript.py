@@ -22,6 +22,7 @@ from torch import Tensor
 from fdgpriv.artifacts.artifact import SERVER, Artifact, Message
 from fdgpriv.artifacts.named_tensors import named_tensors
 from fdgpriv.artifacts.parameters import ModelState, TensorState
+from fdgpriv.federation.omission import Omission
 from fdgpriv.federation.setup import KEEP
 from fdgpriv.utils.checksum import tensors_digest, write_tensors
 from fdgpriv.utils.failures import Failed, attempt
@@ -35,6 +36,8 @@ BUDGET = 2**30  # bytes of models that are stored while attacks read them
 VIEWS = "views"  # the rule by which a training records what attacks will read
 RECORDED = "recorded"  # in a manifest's first line: the tensors of each record lie in a file of their own
 CLOSED = "closed"  # in a recording's last line: the number of records
+OMITTED = "omitted"  # in a recording's line that is no record: content that is missing
+RESERVE = "reserve"  # a file of an open recording: space for omissions once the disk is full
 Whole = Annotated[int, Field(ge=0)]
 
 
@@ -116,6 +119,7 @@ class Transcript:
         kept: The stored artifacts, by index of the record; large ones lie in mapped files.
         small: By index of the record, the small tensors of large artifacts that are not stored.
         closed: Whether it is complete; a recording whose training was killed is not.
+        omissions: What a recording lacks.
     """
 
     keep: str = "ends"
@@ -123,6 +127,7 @@ class Transcript:
     kept: dict[int, Artifact] = field(default_factory=dict)
     small: dict[int, Artifact] = field(default_factory=dict)
     closed: bool = True
+    omissions: list[Omission] = field(default_factory=list)
     _interval: int = field(default=1, init=False, repr=False, compare=False)  # between stored rounds
     _latest: int = field(default=-1, init=False, repr=False, compare=False)  # earlier rounds have been thinned
     _references: Counter[int] = field(default_factory=Counter, init=False, repr=False, compare=False)  # by id
@@ -321,17 +326,12 @@ class Transcript:
 
     def _load_recorded(self, folder: Path, lines: Sequence[str]) -> None:
         """Adds the records of these lines, each with the tensors of its file."""
-        self.closed = bool(lines) and CLOSED in json.loads(lines[-1])
-        if self.closed and json.loads(lines[-1])[CLOSED] != len(lines) - 1:
-            raise DamagedTranscript(f"{MANIFEST} wants {json.loads(lines[-1])[CLOSED]} records, got {len(lines) - 1}")
+        records, closed = self._recorded_lines(lines)
+        self.closed = closed is not None
+        if closed is not None and closed != len(records):
+            raise DamagedTranscript(f"{MANIFEST} wants {closed} records, got {len(records)}")
         stored = {path.name for path in folder.glob("tensors-*.safetensors")}
-        for index, text in enumerate(lines[:-1] if self.closed else lines):
-            try:
-                line = json.loads(text)
-            except ValueError:
-                raise DamagedTranscript(
-                    f"record {index} is cut: want a line of JSON in {MANIFEST}, got {text[:40]!r}"
-                ) from None
+        for index, line in enumerate(records):
             sha256 = line.pop("sha256", None)
             if line.get("stored") != index:
                 self._load_line(index, line, None, set(), recorded=True)
@@ -343,6 +343,25 @@ class Transcript:
             raise DamagedTranscript(
                 f"{MANIFEST} was cut after {len(self.records)} records: none is of {min(stored)}, which is there"
             )
+
+    def _recorded_lines(self, lines: Sequence[str]) -> tuple[list[dict[str, Any]], int | None]:
+        """The lines of records, and the number that the closing line states, if there is one; adds the omissions."""
+        records: list[dict[str, Any]] = []
+        closed = None
+        for text in lines:
+            try:
+                line = json.loads(text)
+            except ValueError:
+                raise DamagedTranscript(
+                    f"record {len(records)} is cut: want a line of JSON in {MANIFEST}, got {text[:40]!r}"
+                ) from None
+            if set(line) == {OMITTED}:
+                self.omissions.append(_OMISSION.validate_python(line[OMITTED]))
+            elif set(line) == {CLOSED} and closed is None:
+                closed = line[CLOSED]
+            else:
+                records.append(line)
+        return records, closed
 
     def _load_file(self, path: Path, index: int, line: dict[str, Any], sha256: str) -> None:
         """Adds the record of one line, with the tensors of this file, which must have this checksum."""
@@ -469,4 +488,4 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
-_RECORD = TypeAdapter(Record)
+_RECORD, _OMISSION = TypeAdapter(Record), TypeAdapter(Omission)
