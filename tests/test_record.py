@@ -219,7 +219,7 @@ def test_what_cannot_be_recorded_is_noted(
     [
         (SERVER, 0),
         ("", 0),
-        ("a\n", 0),
+        ("a\0", 0),
         (None, 0),
         (Hostile(), 0),
         (b"a", 0),
