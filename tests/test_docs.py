@@ -129,6 +129,17 @@ def test_the_tables_of_presets_are_those_of_the_code(presets: Any) -> None:
     assert page == renewed, f"docs/methods.md is out of date; renew its tables: {presets.COMMAND}"
 
 
+def test_a_method_that_the_page_does_not_describe_changes_no_table(
+    presets: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a user wrote one, in docs/adding-a-part.md."""
+    assert len(presets.methods()) >= 22
+    page = tmp_path / "methods.md"
+    page.write_text("| method | shares |\n|---|---|\n| `fedavg`, `ccst` | x |\n\n`dsu`\n", encoding="utf-8")
+    monkeypatch.setattr(presets, "PAGE", page)
+    assert presets.methods() == ["ccst", "fedavg"]
+
+
 def row_of(table: str, method: str) -> dict[str, str]:
     """The cells of a method's row, by heading."""
     heads, _, *rows = (line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("|"))
