@@ -61,9 +61,7 @@ def _communication(case: Case) -> Decision:
     )
     more = f"{extra:.3%} more than FedAvg"
     if case.facts.get("backbone_parameters") != RESNET18:
-        reason = (
-            f"not measured: the figure is ResNet-18's (--backbone resnet18 --image-size 224); on this network {more}"
-        )
+        reason = f"not measured: the figure is ResNet-18's (--backbone resnet18); on this network {more}"
         return Decision("undecided", reason, evidence)
     verdict: ClaimVerdict = "supported" if extra <= CLAIMED_EXTRA else "refuted"
     return Decision(verdict, more, evidence)
