@@ -1,7 +1,7 @@
 """Writes the tables of presets in docs/methods.md, from the methods: `python docs/preset_tables.py`."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +54,8 @@ def with_preset(preset: str) -> dict[str, Method]:
 
 
 def values(method: Any) -> Fields:
-    """The values of a method's fields."""
-    return {field.name: getattr(method, field.name) for field in fields(method)}
+    """The values of a method's fields; empty if it has none."""
+    return {field.name: getattr(method, field.name) for field in fields(method)} if is_dataclass(method) else {}
 
 
 def trainings() -> str:
