@@ -32,7 +32,7 @@ SIGNS: dict[Align, float] = {"towards": 1.0, "away": -1.0}
 
 @dataclass(frozen=True)
 class HFedF(HyperFederation):
-    """The defaults are the paper's for PACS: three clients, each of one to three domains (--partition domains:D).
+    """The defaults are the values in the paper for PACS: three clients of one to three domains each (--partition domains:D).
 
     Office-Home and VLCS have ema_decay=0.75, VLCS also server_weight_decay=1e-3. Where the paper gives no
     value or contradicts itself: the server descends along sent minus trained, so that its models move towards the
