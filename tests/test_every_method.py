@@ -91,6 +91,7 @@ def striped(client: str) -> ClientData:
 
 
 LONGER: dict[str, dict[str, Any]] = {
+    "fedsr": {"rounds": 20},
     "fpl": {"rounds": 40},
     "lsi": {"rounds": 40},
     "pardon": {"rounds": 40, "lr": 0.03},

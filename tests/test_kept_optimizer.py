@@ -135,3 +135,17 @@ def test_a_client_that_has_not_trained_has_no_state(name: str) -> None:
     encoder = StateEncoder()
     StateDecoder(encoder.tensors, torch.device("cpu")).decode(encoder.encode(client), other)
     assert other.optimizer is None
+
+
+def test_restored_tensors_are_aligned_as_new_ones() -> None:
+    """A file's are not, so that sums over them may differ in the last bits; their values and strides are kept."""
+    stored = torch.arange(31, dtype=torch.float32)
+    encoder = StateEncoder()
+    reference = encoder.encode(stored[:30].view(5, 6).T)
+    unaligned = {name: stored[1:].clone() for name in encoder.tensors}
+    unaligned = {name: torch.cat([stored[:1], tensor])[1:].view(5, 6) for name, tensor in unaligned.items()}
+    assert all(tensor.data_ptr() % 64 for tensor in unaligned.values())
+    restored = StateDecoder(unaligned, torch.device("cpu")).decode(reference)
+    assert restored.data_ptr() % 64 == 0
+    assert restored.stride() == (1, 6)
+    assert torch.equal(restored, stored[1:].view(5, 6).T)

@@ -54,6 +54,7 @@ CASES = [
     ("feddg_ga", {"participants": "2"}, "none", 1),
     ("fpl", {"participants": "2"}, "none", 1),
     ("gperxan", {"participants": "2"}, "none", 1),
+    ("copa", {}, "none", 2),
 ]  # fmt: skip
 QUICKLY = [CASES[i] for i in (3,)]  # the others only among the slow tests
 

@@ -14,6 +14,10 @@ from torch import Tensor, nn
 
 from fdgpriv.artifacts.artifact import Artifact
 
+# Bytes to which torch aligns the memory of a new tensor, unlike a file's: sums over memory that begins elsewhere may be
+# grouped differently, and differ in the last bits.
+_ALIGNED = 64
+
 
 class Resumable:
     """Base of objects whose attributes `checkpointed` change in training and are stored in its checkpoints."""
@@ -166,6 +170,8 @@ class StateDecoder:
         name, stride = str(stored["tensor"]), stored["stride"]
         if name not in self._loaded:
             tensor = self.tensors[name]
+            if tensor.data_ptr() % _ALIGNED:
+                tensor = tensor.clone()
             if stride is not None:
                 tensor = _strided(tensor, stride)
             self._loaded[name] = tensor if stored["cpu"] else tensor.to(self.device)
