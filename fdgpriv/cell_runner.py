@@ -21,6 +21,7 @@ from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.not_measured import not_measured
 from fdgpriv.evaluation.remedies import remedies
+from fdgpriv.evaluation.simulation_fit import few_public_images_note
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.unfederated import participants_of
 from fdgpriv.federation.weights import Weights
@@ -143,21 +144,24 @@ class CellRunner:
         dim = len(evaluator.template.vector()) if evaluator.shares_styles else ENTRIES
         trained_on = participants_of(evaluator.method, evaluator.population.clients)
         sizes = {name: len(data) for name, data in trained_on.items()}
+        attacks = [self.config.attack(spec) for spec in self.config.attacks] if trained.failed is None else []
+        few_public = few_public_images_note(evaluator.population, attacks)
         completed = CompletedCell(
             cell=cell,
             trained=trained,
             images=_images(evaluator.population),
             artifacts=ledger(evaluator.transcript.records, evaluator.method.disclosure().sent_as),
             measurement=Measurement(evaluator.defense.guarantee()),
-            not_measured=tuple(
-                not_measured(
+            not_measured=(
+                *((f"{few_public}.",) if few_public else ()),
+                *not_measured(
                     evaluator,
                     trained.failed,
                     trained.diverged,
                     attacked=bool(self.config.attacks),
                     once=len(self.config.seeds) == 1,
                     few=not self.config.every_ablation,
-                )
+                ),
             ),
             records=evaluator.transcript.records,
             weights=evaluator.population.weights(evaluator.method.disclosure().weights),

@@ -10,6 +10,7 @@ import torch
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import ClientData, Dataset
 from fdgpriv.defense import defended
+from fdgpriv.evaluation.simulation_fit import few_public_images_note
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.unfederated import participants_of
 from fdgpriv.federation.weights import Weights
@@ -29,19 +30,28 @@ def dry_run(config: AuditConfig, dataset: Dataset) -> list[str]:
     for attack in config.attacks:
         config.attack(attack).check(dataset.image_size)
     weights: dict[str, dict[TrainingKey, Weights | None]] = {spec: {} for spec in config.methods}
-    built = _built(config, dataset, weights)
+    notes: dict[str, None] = {}  # in order
+    built = _built(config, dataset, weights, notes)
     if not built and config.backbone is not None:
         raise ValueError(f"--backbone: has no effect on the networks of {', '.join(config.methods)}; leave it out")
     compared = _compared_by_users_networks(config, dataset)
     loaded = any(config.network(spec, dataset.n_sources)[1] != RANDOM for spec in config.methods)
     if config.weights is not None and not (loaded or compared or any(map(config.transfers_styles, config.methods))):
         raise ValueError(f"--weights: has no effect on the networks of {', '.join(config.methods)}; leave it out")
-    return [line for line in (unmatched(spec, weights) for spec in config.methods) if line]
+    return [*notes, *(line for line in (unmatched(spec, weights) for spec in config.methods) if line)]
 
 
-def _built(config: AuditConfig, dataset: Dataset, weights: Mapping[str, dict[TrainingKey, Weights | None]]) -> bool:
-    """Builds and checks all methods under all defenses; returns whether any trains a backbone, and fills in `weights`."""
-    built = set[str]()
+def _built(
+    config: AuditConfig,
+    dataset: Dataset,
+    weights: Mapping[str, dict[TrainingKey, Weights | None]],
+    notes: dict[str, None],
+) -> bool:
+    """Builds and checks all methods under all defenses; returns whether any trains a backbone.
+
+    Fills in `weights`, and `notes` with sentences on what the images do not suffice for.
+    """
+    built, attacks = set[str](), [config.attack(spec) for spec in config.attacks]
 
     def recorded(name: str, build: Callable[[torch.Generator], Backbone], rng: torch.Generator) -> Backbone:
         network = build(rng)
@@ -58,6 +68,8 @@ def _built(config: AuditConfig, dataset: Dataset, weights: Mapping[str, dict[Tra
                 if config.units_per_domain is not None and several_domains:
                     raise ValueError("--units-per-domain: has no effect: clients hold images of several domains")
                 weights[spec][seed, target] = population.weights(config.method(spec).disclosure().weights)
+                if note := few_public_images_note(population, attacks):
+                    notes[f"warning: {note}"] = None
                 federation = config.federation(dataset, list(population.clients), seed, spec)
                 name = config.setup(spec, dataset.n_sources).backbone
                 federation = replace(federation, backbone=partial(recorded, name, federation.backbone))

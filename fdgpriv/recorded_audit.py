@@ -17,6 +17,7 @@ from fdgpriv.cli.options import Options
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.evaluation.evaluator import Evaluator
+from fdgpriv.evaluation.simulation_fit import few_public_images_note
 from fdgpriv.external.recorded_basis import code_digests, recorded_basis
 from fdgpriv.external.recorded_federation import GivenTraining, RecordedFederation, recorded_federation
 from fdgpriv.external.recorded_method import Features, RecordedMethod, Train
@@ -194,6 +195,8 @@ def audit(
         with run_folder.resumed(out, settings) if resume else run_folder.new(out, settings):
             for note in recorded.notes:
                 log.say(note)
+            if few := few_public_images_note(recorded.population, [checked.attack(spec) for spec in checked.attacks]):
+                log.say(f"warning: {few}")
             results = AuditResults.of(_with_notes(runner.run(command), recorded.notes), out)
             paths, unwritten = write(results, out, checked.figures)
         log.say(f"wrote {', '.join(str(path) for path in paths)}")

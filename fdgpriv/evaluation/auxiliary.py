@@ -38,12 +38,12 @@ class AuxiliaryData:
             holder: The adversary's domain, if it has one.
             leaked: By client, indices of the images that leaked to it.
         """
-        public = tuple(self._split(domain)[0] for domain in self._domains(auxiliary, holder))
+        public = tuple(self._split(domain)[0] for domain in self.public(auxiliary, holder))
         return self._with_leaked(public, leaked) if auxiliary is Auxiliary.LEAKED else public
 
     def held_back(self, auxiliary: Auxiliary, holder: str) -> tuple[Domain, ...]:
         """The images by domain that it calibrates with."""
-        return tuple(self._split(domain)[1] for domain in self._domains(auxiliary, holder))
+        return tuple(self._split(domain)[1] for domain in self.public(auxiliary, holder))
 
     @cached_property
     def _unseen_domain(self) -> Domain:
@@ -51,8 +51,8 @@ class AuxiliaryData:
         domain = self.population.other_domain
         return domain.take(torch.randperm(len(domain), generator=generator(self.seed, 31)))
 
-    def _domains(self, auxiliary: Auxiliary, holder: str) -> Sequence[Domain]:
-        """All images that the threat model grants, by domain."""
+    def public(self, auxiliary: Auxiliary, holder: str) -> Sequence[Domain]:
+        """All public images that the threat model grants, by domain."""
         public = self.population.auxiliary
         if auxiliary is Auxiliary.NONE:
             return ()

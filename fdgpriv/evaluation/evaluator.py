@@ -16,6 +16,7 @@ from fdgpriv.defense import Defense
 from fdgpriv.evaluation.auxiliary import AuxiliaryData, leaked_count
 from fdgpriv.evaluation.calibration import CalibrationLayout, SimulatedClients, model_of_domain
 from fdgpriv.evaluation.finite_outputs import finite_layers, overflow_reason
+from fdgpriv.evaluation.simulation_fit import few_public_images
 from fdgpriv.evaluation.trial import AdversaryTrials, Trial, TrialNeeds
 from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT, MANY_SINGLES, TrialLayout
 from fdgpriv.evaluation.trial_set import TrialSet
@@ -234,7 +235,8 @@ class Evaluator:
         )
         candidates = pool if calibration.pool is None else calibration.pool
         adversary = self._adversary(trial_set, series, threat, holder, candidates)
-        return AdversaryTrials(adversary, trials, calibration.trials, len(held_back) == 1)
+        few = few_public_images(self._data.public(threat.auxiliary, holder), self._typical(series))
+        return AdversaryTrials(adversary, trials, calibration.trials, len(held_back) == 1, few)
 
     def _lay_out(
         self,

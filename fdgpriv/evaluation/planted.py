@@ -48,6 +48,7 @@ def undecided(scores: AttackScores, by_scope: Mapping[str, Evidence | Absent], a
         and scores.shared
         and not scores.exact
         and evidence.works
+        and not evidence.shows_nothing
         and evidence.p is not None
         and evidence.p > _CERTAIN_P / asking  # else the question is a leak in any case
         and evidence.decided_by_planted_leak
@@ -245,6 +246,7 @@ def _with_plant(planted: AdversaryTrials, n_images: int, plant: Plant) -> Advers
         ],
         [replace(trial, scored=_with_n_images(trial.scored, n_images)) for trial in planted.calibration],
         planted.shifted,
+        planted.misfit,
     )
 
 

@@ -82,6 +82,7 @@ class _TaskScoring:
     def __post_init__(self) -> None:
         self._trials: dict[int | None, list[Trial]] = defaultdict(list)
         self._weights: dict[int | None, list[float]] = defaultdict(list)
+        self._misfit: str | None = None
         # sizes at which any prediction differs from all that is known without the artifact
         self._informative: set[int | None] = set()
         self._answers, self._crossed = (
@@ -98,6 +99,7 @@ class _TaskScoring:
             self._trials[size].append(trial)
             if (weight := answers.weight(size)) is not None:
                 self._weights[size].append(weight)
+                self._misfit = self._misfit or inferred.adversary_trials.misfit
             controls = answers.without_artifact(trial)
             if size not in self._informative and answers.is_informative(trial, controls):
                 self._informative.add(size)
@@ -131,6 +133,7 @@ class _TaskScoring:
             artifact_used=size in self._informative,
             fingerprint=_fingerprint(trials, by_role["attack"]),
             artifact_weight=sum(weights) / len(weights) if weights else None,
+            misfit=self._misfit if size is None else None,
         )
         for client, rows in self._crossed[size].items():
             if len(rows) == len(trials):

@@ -113,9 +113,11 @@ class AdversaryTrials:
         trials: The evaluated trials.
         calibration: The simulated trials that it calibrates with.
         shifted: Whether each simulated client of the calibration has images in another look.
+        misfit: Why simulated clients cannot stand for whole clients, in one clause; None if they can.
     """
 
     adversary: Adversary
     trials: Sequence[Trial]
     calibration: Sequence[CalibrationTrial] = ()
     shifted: bool = False
+    misfit: str | None = None

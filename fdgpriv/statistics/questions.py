@@ -36,6 +36,8 @@ class Evidence:
         positive: The test of the same attack with the same budget on artifacts that are known to leak; None if there are none.
         planted: Share of repeats in which it finds a leak of relevant size planted in these artifacts; None if not measured.
         budget: Its settings in words.
+        misfit: Why the simulated clients on which it chose the weight of artifacts cannot stand for the attacked ones; None if
+            they can, or there is no such weight.
         relevant_on_positive: The smallest lead that matters on the positive control, if it differs from `relevant`: a relative
             effect is a share of the public prior's score there.
     """
@@ -45,6 +47,7 @@ class Evidence:
     positive: Test | None = None
     planted: float | None = None
     budget: str = ""
+    misfit: str | None = None
     relevant_on_positive: float | None = None
 
     @property
@@ -64,6 +67,11 @@ class Evidence:
         if test is None or test.p is None:
             return False
         return test.p <= LEVEL and test.difference >= self.required_lead - _ROUNDING
+
+    @property
+    def shows_nothing(self) -> bool:
+        """Whether it cannot show that there is no leak, whatever it finds elsewhere."""
+        return self.test.deficit is not None or self.misfit is not None
 
     @property
     def decided_by_planted_leak(self) -> bool:
@@ -170,6 +178,15 @@ def answers(questions: Mapping[K, EvidenceByAttack]) -> dict[K, Answer]:
 
 def absence(evidence: Evidence) -> tuple[Verdict, Because | None, str]:
     """The verdict of a test that finds no leak, its cause if it is inconclusive, and the reason in words."""
+    verdict, because, reason = _absence(evidence)
+    if evidence.misfit is None:
+        return verdict, because, reason
+    misfit = f"how far the attack trusts artifacts was chosen on simulated clients, but {evidence.misfit}"
+    return "inconclusive", "weak_attack", f"{reason}; {misfit}" if because == "weak_attack" else misfit
+
+
+def _absence(evidence: Evidence) -> tuple[Verdict, Because | None, str]:
+    """As `absence`, if simulated clients can stand for the attacked ones."""
     test, relevant = evidence.test, evidence.relevant
     with_budget = f" with {evidence.budget}" if evidence.budget else ""
     if evidence.positive is None:

@@ -108,6 +108,7 @@ class _Tester:
         positive_scores = attack.positive()
         return Evidence(
             test(lead_test, self.rng, self.resamples, sharp=self.sharp),
+            misfit=attack.by_size[attack.size].misfit,
             relevant=attack.relevant_effect(attack.by_size[attack.size]),
             positive=positive,
             planted=attack.planted.get(scope),

@@ -13,7 +13,7 @@ UNDEFENDED, UNAWARE = "undefended", "unaware"  # variants
 LAYER = "layer="  # begins the variants that attack another layer
 _CROSSED = "crossed"  # a role
 _LEAD_VARIANCE, _MEAN_VARIANCE = "shared_variance_of_lead", "shared_variance_of_mean"
-_USED, _WEIGHT = "artifact_used", "artifact_weight"
+_USED, _WEIGHT, _MISFIT = "artifact_used", "artifact_weight", "misfit"
 
 
 class Condition(NamedTuple):
@@ -48,6 +48,8 @@ class TrialScores:
         shared_variance_of_mean: The same of the mean scores, by role.
         artifact_used: Whether any prediction differs from what the adversary predicts without the artifact.
         artifact_weight: The mean weight of artifacts against artifact-free predictions; None where the task has none.
+        misfit: Why simulated clients, on which that weight was chosen, cannot stand for the attacked ones; None if they can, or
+            there is no weight.
         fingerprint: SHA-256 of the attack's predictions, of each repeat; empty where they are not known.
         repeats: The scores of each repeat of the attack, of which these are the mean; empty for a single one.
     """
@@ -62,6 +64,7 @@ class TrialScores:
     shared_variance_of_mean: dict[str, float] = field(default_factory=dict)
     artifact_used: bool = True
     artifact_weight: float | None = None
+    misfit: str | None = None
     fingerprint: str = field(default="", compare=False)
     repeats: tuple["TrialScores", ...] = field(default=(), compare=False)
 
@@ -123,6 +126,8 @@ class TrialScores:
         yield {"role": "attack", "metric": _USED, "value": float(self.artifact_used), "direction": "neutral"}
         if self.artifact_weight is not None:
             yield {"role": "attack", "metric": _WEIGHT, "value": self.artifact_weight, "direction": "neutral"}
+        if self.misfit is not None:
+            yield {"role": "attack", "metric": _MISFIT, "value": 1.0, "direction": "neutral", "reason": self.misfit}
 
     @classmethod
     def read(
@@ -163,6 +168,8 @@ class TrialScores:
             self.artifact_used = bool(value)
         elif metric == _WEIGHT:
             self.artifact_weight = value
+        elif metric == _MISFIT:
+            self.misfit = row["reason"]
         else:
             ends = None if row["low"] is None else (row["low"], row["high"])
             columns = {"value": value, "n": row["n"], "direction": row["direction"], "reason": row["reason"]}
