@@ -30,6 +30,7 @@ from fdgpriv.federation.transcript import MANIFEST
 from fdgpriv.method import Method
 from fdgpriv.registry import importing
 from fdgpriv.results.finding import Results
+from fdgpriv.results.learning import source_probe
 from fdgpriv.results.round_log import NoLog
 from fdgpriv.results.rounds import RoundEvaluation
 from fdgpriv.results.selection import chosen
@@ -225,7 +226,8 @@ def load_recorded(
         no_utility("no model was recorded") if recorded.final is None else utility(recorded.final, recorded.population)
     )
     round_utilities = tuple(round_utility(round, evaluation) for round, evaluation in sorted(rounds.items()))
-    final = final.model_copy(update={"rounds": round_utilities, **chosen(rounds)})
+    probe = None if recorded.final is None else source_probe(recorded.population)
+    final = final.model_copy(update={"rounds": round_utilities, "source_probe": probe, **chosen(rounds)})
     trained = Trained(utility=final, train_s=0.0, wire_s=0.0)
     return trained, PreparedCell.of(config, dataset, cell).evaluator(recorded.transcript)
 

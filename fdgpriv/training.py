@@ -33,7 +33,9 @@ from fdgpriv.federation.unfederated import UnsharedModels
 from fdgpriv.federation.upload import ClientFailed
 from fdgpriv.federation.wire import Diverged, Wire
 from fdgpriv.method import Method
+from fdgpriv.models.architecture import RANDOM
 from fdgpriv.registry import Role, registered
+from fdgpriv.results.learning import Embed, embedding, source_probe
 from fdgpriv.results.round_log import RoundLog, round_log
 from fdgpriv.results.rounds import RoundEvaluation, accuracies, figures
 from fdgpriv.results.selection import chosen
@@ -243,8 +245,17 @@ def _utility(prepared: PreparedCell, model: nn.Module, observer: RoundEvaluation
         log.write(method.rounds, figures(evaluated[method.rounds]))
     rounds = tuple(round_utility(round, evaluation) for round, evaluation in sorted(evaluated.items()))
     adapted_accuracy = None if adapted is None else accuracy(adapted, population.target.labels)
-    further = {"rounds": rounds, "personal": personal, "adapted_accuracy": adapted_accuracy}
+    probe = source_probe(population, _pretrained(prepared))
+    further = {"rounds": rounds, "personal": personal, "adapted_accuracy": adapted_accuracy, "source_probe": probe}
     return final.model_copy(update={**further, **chosen(evaluated)})
+
+
+def _pretrained(prepared: PreparedCell) -> Embed | None:
+    """The features of the network that training starts from; None if it starts from random numbers."""
+    _, weights = prepared.config.network(prepared.cell.method, len(prepared.population.sources))
+    if weights == RANDOM:
+        return None
+    return embedding(prepared.federation.backbone(generator(prepared.cell.seed, 7)).to(prepared.federation.device))
 
 
 def _engine(config: AuditConfig, dataset: Dataset, cell: Cell, workers: int) -> Engine:

@@ -5,18 +5,24 @@ from dataclasses import dataclass
 
 from fdgpriv.results.finding import Results
 from fdgpriv.results.run import Run
+from fdgpriv.results.summary import UNINFORMATIVE
 
-from ._arms import Arm, arms
+from ._arms import Arm
 from ._command import AuditCommand
 from ._numbers import percent, quantity, share
-from ._words import joined, title, unique
+from ._words import joined, title, unique, upper
 
 _MOST_NAMED = 3
 
 
 def guesses(run: Run) -> bool:
-    """Whether the interval of the run's target accuracy holds what naming the most frequent class gives, or lies below."""
+    """Whether the run's model has not learned, or does no better on the target domain than naming the most frequent class.
+
+    The latter is so where the interval of its target accuracy holds that share, or lies below.
+    """
     utility = run.utility
+    if utility is not None and utility.not_learned:
+        return True
     if utility is None or utility.chance is None or utility.target_accuracy.value is None:
         return False
     lowest = utility.target_accuracy.ci95[0] if utility.target_accuracy.ci95 else utility.target_accuracy.value
@@ -58,6 +64,7 @@ def _of_all(results: Results) -> Iterator[str]:
             "accuracies are not those of the method; draw no conclusion from them."
             + (f" For one: {default}" if default else "")
         )
+    yield _not_learned(results)
     yield _guessing(results)
 
 
@@ -72,21 +79,36 @@ def _of_parts(results: Results) -> Iterator[str]:
         yield f"{quantity(len(parts), 'measurement')} failed, so that questions stay open: {parts[0]}{more}"
 
 
+def _not_learned(results: Results) -> str:
+    """Which models have not learned, with the figures of the first."""
+    runs = [run for run in results.runs if run.utility is not None and run.utility.not_learned]
+    if not runs:
+        return ""
+    assert runs[0].utility is not None
+    return (
+        f"Not learned: {_named(runs)}. {upper(runs[0].utility.not_learned or '')}. {upper(UNINFORMATIVE)}: it is not called "
+        "dominated, nor DP at matched accuracy."
+    )
+
+
 def _guessing(results: Results) -> str:
-    """Which models are no better than guessing."""
-    of_arms = [arm for arm in arms(results.runs) if arm_guesses(arm)]
-    runs = [run for arm in of_arms for run in arm.runs if guesses(run)]
+    """Which models have learned, and are no better than guessing on the unseen domain."""
+    runs = [run for run in results.runs if guesses(run) and run.utility is not None and not run.utility.not_learned]
     if not runs:
         return ""
     utility = runs[0].utility
     assert utility is not None
-    names = joined(unique(title(run) for run in runs)[:_MOST_NAMED])
-    more = f" (and {len(runs) - _MOST_NAMED} more)" if len(runs) > _MOST_NAMED else ""
     return (
-        f"No better than guessing: {names}{more}. Its accuracy on the unseen domain, {share(utility.target_accuracy)}, is not "
+        f"No better than guessing: {_named(runs)}. Its accuracy on the unseen domain, {share(utility.target_accuracy)}, is not "
         f"above the {percent(utility.chance or 0.0, 1)} that naming the most frequent class gives. What such a model leaks or "
         "hides says nothing about one that works: it is not called dominated, nor DP at matched accuracy."
     )
+
+
+def _named(runs: list[Run]) -> str:
+    """The first runs by title."""
+    more = f" (and {len(runs) - _MOST_NAMED} more)" if len(runs) > _MOST_NAMED else ""
+    return joined(unique(title(run) for run in runs)[:_MOST_NAMED]) + more
 
 
 def _runs(failed: list[Run], total: int) -> str:

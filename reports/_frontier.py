@@ -74,7 +74,9 @@ def _table(rows: Sequence[TradeoffRow], answers: dict[str, ArmAnswers], in_words
 
 def _marks(row: TradeoffRow) -> str:
     dominated = f"Dominated by {row.dominated_by}" if row.dominated_by else ""
-    matched, guesses = "DP at matched accuracy" if row.matched else "", "No better than guessing" if row.guesses else ""
+    not_learned = any(run.utility is not None and run.utility.not_learned for run in row.arm.runs)
+    guesses = "Not learned" if not_learned else "No better than guessing" if row.guesses else ""
+    matched = "DP at matched accuracy" if row.matched else ""
     return "\n".join(mark for mark in (guesses, dominated, matched) if mark)
 
 

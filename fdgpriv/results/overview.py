@@ -7,7 +7,7 @@ from html import escape
 from fdgpriv.results.finding import Results
 from fdgpriv.results.question import Question, worst_first
 from fdgpriv.results.run import Run
-from fdgpriv.results.summary import count, line
+from fdgpriv.results.summary import UNINFORMATIVE, count, line
 from fdgpriv.results.tally import Tally
 from fdgpriv.statistics.grades import GRADES
 from fdgpriv.statistics.measured import Measured
@@ -89,6 +89,8 @@ def _outcome(run: Run) -> Iterator[str]:
     if utility and utility.target_accuracy.value is not None:
         recomputed = " (BatchNorm statistics of its unlabelled images)" if utility.recomputed_statistics else ""
         yield f"accuracy on the unseen domain {_share(utility.target_accuracy)}{recomputed}"
+    if utility and utility.not_learned:
+        yield f"NOT LEARNED: {utility.not_learned}; {UNINFORMATIVE}"
     if utility and utility.adapted_accuracy:
         yield f"adapted at test time {_share(utility.adapted_accuracy)}"
     nothing = "nothing crossed the wire" if run.shares_nothing else "nothing was attacked"

@@ -10,6 +10,7 @@ from fdgpriv.results.tally import Tally
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.utils.defaults import BASELINE
 
+UNINFORMATIVE = "what such a model leaks or hides says nothing about one that works"
 _ROUNDING = 1e-9  # the mean of thirds is not exactly one
 
 
@@ -31,6 +32,8 @@ def _run(run: Run) -> Iterator[str]:
         yield f"  failed: {run.ended}"
     if run.utility is not None:
         yield f"  accuracy: {_accuracy(run.utility.source_accuracy, run.utility.target_accuracy)}"
+        if reason := run.utility.not_learned:
+            yield f"  NOT LEARNED: {reason}; {UNINFORMATIVE}"
         if run.utility.recomputed_statistics:
             yield "    with BatchNorm statistics recomputed on the target's unlabelled images"
         if (adapted := run.utility.adapted_accuracy) is not None:

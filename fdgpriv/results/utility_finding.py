@@ -1,6 +1,6 @@
 """Utility entries of results.json: accuracies with intervals, by round and by round-selection rule."""
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -71,6 +71,25 @@ class ChosenUtility(Entry):
     target_accuracy: Share
 
 
+class SourceProbe(Entry):
+    """What a linear classifier reaches on the images of the source accuracy.
+
+    Attributes:
+        accuracy: On the held-out images of the clients, fitted to their training images.
+        majority: The share of the most frequent class among the held-out images.
+        on: ``pixels``, or ``pre-trained features`` of the network that training starts from.
+    """
+
+    accuracy: Probability
+    majority: Probability
+    on: Literal["pixels", "pre-trained features"]
+
+    @property
+    def half_way(self) -> float:
+        """The mean of both: a model below it has not learned."""
+        return (self.majority + self.accuracy) / 2
+
+
 class Utility(Entry):
     """Utility of the trained model on held-out source images and on the target domain.
 
@@ -91,12 +110,15 @@ class Utility(Entry):
             labels, the target domain's included: such accuracies do not compare with those of models that never see the target.
         chance: Target accuracy of always naming the class that the target domain has most of; null in files of versions that
             did not compute it.
+        source_probe: A linear classifier on the same source images; null where there are none, or in files of versions that
+            did not compute it.
     """
 
     source_accuracy: Share
     target_accuracy: Share
     calibration_error: Share
     chance: Probability | None = None
+    source_probe: SourceProbe | None = None
     rounds: tuple[RoundUtility, ...] = ()
     last_round: ChosenUtility | None = None
     selected_round: ChosenUtility | None = None
@@ -104,3 +126,18 @@ class Utility(Entry):
     personal: PersonalUtility | None = None
     adapted_accuracy: Share | None = None
     recomputed_statistics: bool = False
+
+    @property
+    def not_learned(self) -> str | None:
+        """Why the model has not learned, in a clause; None if it has, or that is not known.
+
+        It has not where its source accuracy is below half-way from the majority share to the probe. Where clients have
+        models of their own, it is the accuracy of these.
+        """
+        probe, accuracy = self.source_probe, (self.personal or self).source_accuracy.value
+        if probe is None or accuracy is None or accuracy >= probe.half_way:
+            return None
+        return (
+            f"source accuracy {accuracy:.3f} is below {probe.half_way:.3f}, half-way from naming the most frequent class "
+            f"({probe.majority:.3f}) to a linear probe on {probe.on} of the same images ({probe.accuracy:.3f})"
+        )
