@@ -232,6 +232,7 @@ class NoiseDefense(Defense):
             f"{', '.join(clips) or 'that of shares'}.{self._limits(delta)}",
             self.covers,
             gaussian=self.gaussian,
+            unit=self.level,
         )
 
     def _limits(self, delta: float) -> str:

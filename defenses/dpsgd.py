@@ -94,4 +94,5 @@ class DPSGD(Defense):
             "BatchNorm. Covers models only: styles and other statistics of the same run carry no finite epsilon.",
             (ModelState.kind, ModelUpdate.kind),
             gaussian=True,
+            unit="image",
         )

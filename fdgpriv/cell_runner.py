@@ -4,7 +4,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from fdgpriv.evaluation.attack_evaluation import AttackEvaluation
 from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.not_measured import not_measured
-from fdgpriv.evaluation.remedies import remedies
+from fdgpriv.evaluation.remedies import not_covered, remedies
 from fdgpriv.evaluation.simulation_fit import few_public_images_note
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.unfederated import participants_of
@@ -173,7 +173,8 @@ class CellRunner:
             if isinstance(measured, Failed):
                 completed.failures.append(f"measured epsilon of {evaluator.defense.spec()}: {measured.line}")
             else:
-                completed.measurement = measured
+                shared = evaluator.method.disclosure().uploads
+                completed.measurement = replace(measured, not_covered=not_covered(shared, measured.proved))
         return completed
 
     def evaluations(self, cell: Cell, evaluator: Evaluator) -> list[AttackEvaluation]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import torch
 from torch import nn
@@ -30,6 +30,7 @@ class Guarantee:
         statement: Sentences with artifact, unit, adjacency and number of releases.
         protects: The kinds of artifact that the guarantee covers.
         gaussian: Whether all noise is Gaussian, so that the tighter measured bound for it is valid.
+        unit: What neighbouring datasets differ in, ``image`` or ``client``; None where nothing is proved, or not known.
     """
 
     epsilon: float | None
@@ -37,6 +38,7 @@ class Guarantee:
     statement: str
     protects: tuple[str, ...] = ()
     gaussian: bool = False
+    unit: Literal["image", "client"] | None = None
 
 
 class Defense(Role):
@@ -281,6 +283,7 @@ class Combined(Defense):
             " ".join(statements),
             tuple(kinds),
             all(guarantee.gaussian for guarantee in guarantees),
+            units.pop() if len(units := {guarantee.unit for guarantee in guarantees}) == 1 else None,
         )
 
     def proving(self) -> Sequence[Defense]:

@@ -28,6 +28,8 @@ class Method(Role):
         federated: Whether clients and a server train together. Other methods run neither over Flower nor with defenses.
         pools_images: Whether one participant trains on the images of all clients.
         own_network: Whether it trains a network that its paper defines, without the configured backbone.
+        single_image_settings: Settings ``name=value`` under which what it shares is computed from one image at a time, so
+            that a defense may protect single images with little noise, instead of whole clients.
         rounds: Number of rounds.
         local_statistics: Whether BatchNorm statistics stay with the clients. The global model is then evaluated on a domain
             with statistics that are recomputed on the domain's images, without labels (Andreux et al., "Siloed federated
@@ -40,6 +42,7 @@ class Method(Role):
     personal: ClassVar[bool] = False
     federated: ClassVar[bool] = True
     pools_images: ClassVar[bool] = False
+    single_image_settings: ClassVar[tuple[str, ...]] = ()
 
     rounds: int
 

@@ -65,6 +65,8 @@ class StableSettings(WeightedSGD):
             faulty derangement, which gives a client its own style in 7.6 % of rounds.
     """
 
+    single_image_settings: ClassVar[tuple[str, ...]] = ("style_mode=eval",)
+
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {**WeightedSGD.presets["quick"], **_FROM_SCRATCH},
         "default": {**WeightedSGD.presets["default"], **_FROM_SCRATCH},

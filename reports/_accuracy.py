@@ -14,7 +14,7 @@ from ._arms import Arm, arm_answers, arms
 from ._figures import Drawing, Series, line_chart
 from ._numbers import in_points, measured, plain, pooled, share
 from ._tables import Section, Table, TableCell, count_cell, number_cell, text_cell
-from ._words import artifact, artifact_of, defense, joined, metric, role, spoken
+from ._words import artifact, artifact_of, defense, guaranteed, joined, metric, role, spoken
 
 RECOMPUTED = "BatchNorm statistics were recomputed on the target's unlabelled images"
 _RULES = ("last round", "best source accuracy", "mean of the last five")
@@ -83,8 +83,11 @@ def utility_and_leakage(runs: Sequence[Run]) -> Section:
             leaks = count_cell(f"{answers.tally.leaks} of {answers.tally.asked}")
             leakage = (number_cell(measured(reference.lead(arm))), leaks)
         accuracy = (number_cell(share(target)), number_cell(share(source)), number_cell(measured(error)))
-        epsilon = arm.runs[0].privacy.epsilon_proved
-        proved = count_cell("none" if epsilon is None else plain(epsilon))
+        privacy = arm.runs[0].privacy
+        about = (f"δ {plain(privacy.delta)}", *guaranteed(privacy.unit, privacy.not_covered))
+        proved = count_cell("none")
+        if privacy.epsilon_proved is not None:
+            proved = count_cell(plain(privacy.epsilon_proved), "\n".join(phrase for phrase in about if phrase))
         rows.append((text_cell(arm.name), count_cell(str(len(arm.runs))), *accuracy, *leakage, proved))
     leakage_headings = ("Lead over the best control", "Leaks") if reference else ()
     headings = ("", "Runs", "Target accuracy", "Source accuracy", "Calibration error", *leakage_headings, "Proved ε")

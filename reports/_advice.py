@@ -1,19 +1,19 @@
 """The sentence that opens a report, and what to do about its leaks and open questions, with commands to paste."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fdgpriv.results.finding import Results
 from fdgpriv.results.question import Question
-from fdgpriv.results.run import Remedy
+from fdgpriv.results.run import MeasuredCost, Remedy
 from fdgpriv.statistics.grades import GRADES, Grade, highest
 
 from ._arms import Arm, ArmAnswers, arm_answers
 from ._command import AuditCommand
 from ._numbers import in_points, percent, plain, quantity
 from ._tradeoff import TradeoffRow, tradeoff
-from ._words import BECAUSE, LEARNT, artifact, artifact_of, defense, joined, role, role_order, unique, upper
+from ._words import BECAUSE, LEARNT, artifact, artifact_of, defense, guaranteed, joined, role, role_order, unique, upper
 
 _MAX_NAMED = 3  # arms in one sentence
 _NOTHING = "Nothing to do on this evidence, which is no proof: only a proved epsilon is"
@@ -77,12 +77,14 @@ class _Plan:
         effects: By artifact and method, in words.
         end: The line on its cost.
         command: To paste.
+        last: Whether it stands after all others: measured elsewhere, it ended the training.
     """
 
     title: str
     effects: dict[tuple[str, str], str]
     end: str
     command: str = ""
+    last: bool = False
 
 
 def _against_leaks(results: Results) -> Iterator[Step]:
@@ -103,7 +105,11 @@ def _against_leaks(results: Results) -> Iterator[Step]:
     others = "No other defense that applies" if len(rows) > len(base) else "No defense that applies"
     plans += [_Plan(_SHARE_LESS, unhelped, f"{others} is recorded to protect it.")] if unhelped else []
     described: set[tuple[str, str]] = set()
-    for plan in sorted(plans, key=lambda plan: -max(GRADES.index(leaks[key].grade) for key in plan.effects)):
+
+    def order(plan: _Plan) -> tuple[bool, int]:
+        return plan.last, -max(GRADES.index(leaks[key].grade) for key in plan.effects)
+
+    for plan in sorted(plans, key=order):
         lines = []
         for key in sorted(plan.effects, key=lambda key: -GRADES.index(leaks[key].grade)):
             words = leaks[key].words if key not in described else upper(artifact(leaks[key].artifact))
@@ -146,22 +152,61 @@ def _measured(by_method: Mapping[str, Sequence[TradeoffRow]], base: Rows, leaks:
 
 
 def _suggested(results: Results, base: Rows, leaks: Keyed) -> Iterator[_Plan]:
-    """The defenses that apply and would hide a leaking artifact, or prove a guarantee of it."""
-    remedies: dict[str, dict[tuple[str, str], str]] = {}
+    """The defenses that apply and would hide a leaking artifact, or prove a guarantee of it.
+
+    Those of which a training ended wherever it was measured are named, without a command.
+    """
+    found: dict[tuple[str, tuple[str, ...]], list[tuple[str, Remedy]]] = {}
     tried = {run.defense for run in results.runs}
     for method, row in base.items():
-        for remedy in {remedy.defense: remedy for run in row.arm.runs for remedy in run.remedies}.values():
-            if remedy.defense in tried:
-                continue
-            for key, leak in leaks.items():
-                if key[0] == method and (effect := _effect(remedy, leak.artifact)):
-                    remedies.setdefault(remedy.defense, {})[key] = effect
-    for spec, effects in remedies.items():
-        command = AuditCommand.of(results).with_values("--defense", ["none", spec])
-        end = "What it costs in accuracy was not measured here" + (
-            "; this measures it, and what it leaves:" if command else "."
+        remedies = {(remedy.defense, remedy.settings): remedy for run in row.arm.runs for remedy in run.remedies}
+        for key, remedy in remedies.items():
+            if remedy.defense not in tried or remedy.settings:
+                found.setdefault(key, []).append((method, remedy))
+    for (spec, settings), of_methods in found.items():
+        effects = {
+            key: effect
+            for method, remedy in of_methods
+            for key, leak in leaks.items()
+            if key[0] == method and (effect := _effect(remedy, leak.artifact))
+        }
+        if not effects:
+            continue
+        costs = {cost: None for _, remedy in of_methods for cost in remedy.costs}
+        ended = all(remedy.ended_training for _, remedy in of_methods)
+        command = _command(results, spec, settings, len(base)) if not ended else ""
+        option = " ".join([*(f"--set {setting}" for setting in settings), f"--defense {spec}"])
+        title = f"Train under {spec}, record that training, and compare both audits" if results.recorded else option
+        yield _Plan(title, effects, _known_costs(list(costs), base, bool(command)), command, last=ended)
+
+
+def _command(results: Results, spec: str, settings: Sequence[str], methods: int) -> str:
+    """The command that measures a defense; empty where the audit's is not known, or no option of it says that."""
+    command = AuditCommand.of(results)
+    if results.recorded or (settings and methods > 1):
+        return ""
+    if settings:
+        command = command.replacing("--set", settings, keep=True)
+    return command.with_values("--defense", ["none", spec])
+
+
+def _known_costs(costs: Sequence[MeasuredCost], methods: Collection[str], measurable: bool) -> str:
+    """That the costs were not measured here, and what they were in earlier trainings, with this method or with others."""
+    end = "; this measures it, and what it leaves:" if measurable else "."
+    if not costs:
+        return f"What it costs in accuracy was not measured here{end}"
+    phrases = []
+    for cost in costs[:_MAX_NAMED]:
+        other = (
+            "" if cost.method.partition(":")[0] in {m.partition(":")[0] for m in methods} else f" with {cost.method}"
         )
-        yield _Plan(f"--defense {spec}", effects, end, command)
+        ended = " it ended the training:" if cost.ended else ""
+        trainings = quantity(cost.seeds, "training")
+        phrases.append(
+            f"on {cost.setting}{other}{ended} accuracy on the unseen domain {percent(cost.under)}, without it "
+            f"{percent(cost.without)} ({trainings})"
+        )
+    return f"Not measured here; {'; '.join(phrases)}{end}"
 
 
 def _change(was: _Leaks, arm: Arm) -> str:
@@ -194,27 +239,42 @@ def _effect(remedy: Remedy, name: str) -> str:
     kind, _, level = name.partition(":")
     if kind in remedy.hides and level != "group":
         return "The server would see sums over clients only."
-    return f"An ε of {plain(remedy.epsilon)} would be proved for it." if kind in remedy.proves else ""
+    if kind not in remedy.proves:
+        return ""
+    about, rest = guaranteed(remedy.unit, remedy.not_covered)
+    return f"An ε of {plain(remedy.epsilon)} at δ {plain(remedy.delta)}, {about}, would be proved for it" + (
+        f"; {rest}." if rest else "."
+    )
 
 
 def _open_questions(results: Results, questions: Sequence[Question]) -> Iterator[Step]:
     """One step for each reason of open questions, with the command that may decide them, the commonest first."""
     reasons = Counter(q.inconclusive_because for q in questions if q.inconclusive_because)
-    command, clients = AuditCommand.of(results), _clients(results)
-    steps: dict[str, tuple[list[str], str, str]] = {}
+    steps: dict[str, tuple[list[str], str]] = {}
     for reason, n in reasons.most_common():
-        title, pasted = (
-            "Test more clients, or more units",
-            command.with_values("--clients", [str(2 * clients)]) if clients else "",
-        )
-        if reason == "weak_attack":
-            title, pasted = "Attack harder", command.with_values("--preset", ["thorough"])
-        elif reason == "failed":
-            title, pasted = "Mend the attack that failed, and continue with --resume", ""
-        lines, *_ = steps.setdefault(title, ([], title, pasted))
+        title, command = _deciding(reason, results)
+        lines, _ = steps.setdefault(title, ([], command))
         lines.append(f"{upper(quantity(n, 'question'))} open: {BECAUSE[reason]}.")
-    for lines, title, pasted in steps.values():
-        yield Step("inconclusive", None, title, tuple(lines), pasted)
+    for title, (lines, command) in steps.items():
+        yield Step("inconclusive", None, title, tuple(lines), command)
+
+
+def _deciding(reason: str, results: Results) -> tuple[str, str]:
+    """What would decide a question that is open for this reason, and the command: a longer preset before anything else."""
+    command, clients, preset = AuditCommand.of(results), _clients(results), results.config.get("preset")
+    if reason == "failed":
+        return "Mend the attack that failed, and continue with --resume", ""
+    if preset == "quick":
+        return "Run the default preset, which asks with more clients, images and rounds", command.with_values(
+            "--preset", ["default"]
+        )
+    if reason == "weak_attack" and preset == "thorough":
+        return "Give the adversary more public images, or stronger attacks", ""
+    if reason == "weak_attack":
+        return "Attack harder", command.with_values("--preset", ["thorough"])
+    if results.recorded:
+        return "Record more clients", ""
+    return "Test more clients, or more units", command.with_values("--clients", [str(2 * clients)]) if clients else ""
 
 
 def _clients(results: Results) -> int:

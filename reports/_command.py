@@ -24,14 +24,21 @@ class AuditCommand:
             words = ()
         return cls(words if words[: len(_AUDIT)] == _AUDIT else ())
 
-    def with_values(self, option: str, values: Sequence[str]) -> str:
-        """The command line with these values of an option instead of its own; empty if the command is not known."""
+    def replacing(self, option: str, values: Sequence[str], keep: bool = False) -> "AuditCommand":
+        """The command with these values of an option instead of its own, or after them if it is to `keep` these."""
         if not self.words:
-            return ""
-        others, skip = [], False
+            return self
+        others, own, skip = list[str](), list[str](), False
         for word in self.words:
             if word.startswith("--"):
                 skip = word.partition("=")[0] == option
+                own += [word.partition("=")[2]] if skip and "=" in word else []
+            elif skip:
+                own.append(word)
             if not skip:
                 others.append(word)
-        return shlex.join([*others, option, *values])
+        return AuditCommand((*others, option, *(own if keep else ()), *values))
+
+    def with_values(self, option: str, values: Sequence[str]) -> str:
+        """The command line with these values of an option instead of its own; empty if the command is not known."""
+        return shlex.join(self.replacing(option, values).words)

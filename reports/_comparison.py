@@ -198,7 +198,10 @@ def _epsilon(changes: Sequence[tuple[str, EpsilonChange]]) -> Table | None:
     rows = tuple(
         (
             text_cell(BOUNDS[change.name], runs),
-            *(count_cell("none" if value is None else plain(value)) for value in (change.before, change.after)),
+            *(
+                count_cell("none" if value is None else plain(value), about or "")
+                for value, about in ((change.before, change.about_before), (change.after, change.about_after))
+            ),
         )
         for runs, change in changes
     )

@@ -11,7 +11,7 @@ from ._figures import Drawing, Point, scatter_chart
 from ._numbers import in_points, plain, share
 from ._tables import Section, Table, TableCell, count_cell, number_cell, text_cell, verdict_cell
 from ._tradeoff import LOSS, Leak, TradeoffRow, tradeoff
-from ._words import LEARNT, SECRETS, VERDICTS, upper
+from ._words import LEARNT, SECRETS, VERDICTS, guaranteed, upper
 
 MAX_WORDS = 320  # of the table; above it effects are given in figures only
 MAX_SECRETS = 2  # that are drawn
@@ -111,7 +111,8 @@ def _proof_cell(row: TradeoffRow) -> TableCell:
     privacy, bounds = row.privacy, row.privacy.epsilon_measured
     if privacy.epsilon_proved is None:
         return TableCell("none", privacy.verdict)
-    lines = [f"δ {plain(privacy.delta)}", VERDICTS[privacy.verdict]]
+    lines = [line for line in (f"δ {plain(privacy.delta)}", *guaranteed(privacy.unit, privacy.not_covered)) if line]
+    lines.append(VERDICTS[privacy.verdict])
     measured = [value for value in (bounds.clopper_pearson, bounds.gdp, bounds.one_run) if value is not None]
     lines += [f"measured at least {plain(measured[0])}"] if measured else []  # Clopper-Pearson needs no assumption
     return TableCell(plain(privacy.epsilon_proved), privacy.verdict, "\n".join(lines))
@@ -170,7 +171,8 @@ def _epsilon_charts(rows: Sequence[TradeoffRow]) -> tuple[Drawing, ...]:
     undefended = [row.mean_accuracy for row in rows if row.arm.defense == "none" and row.mean_accuracy is not None]
     hollow = " Hollow: ε measured, at least." if any(point.second_y is not None for point in points) else ""
     caption = (
-        f"Proved ε against accuracy on the unseen domain. Better is lower and further right.{hollow} "
+        f"Proved ε against accuracy on the unseen domain. Better is lower and further right.{hollow} Unit, δ and what is "
+        "not covered stand in the table. "
         f"{'Dashed: accuracy without a defense, which proves none.' if undefended else ''}"
     ).strip()
     labels = "accuracy on the unseen domain", "ε proved"

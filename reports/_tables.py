@@ -11,7 +11,7 @@ from fdgpriv.statistics.grades import Grade
 
 from ._bars import LeadBar
 from ._numbers import plain, rounded_bytes
-from ._words import defense, joined, role, spoken, title, verdict_words
+from ._words import defense, guaranteed, joined, role, spoken, title, verdict_words
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,12 @@ def privacy(runs: Sequence[Run]) -> Table:
         proved = "none" if report.epsilon_proved is None else f"({plain(report.epsilon_proved)}, {plain(report.delta)})"
         cells = (
             text_cell(f"{run.method}, {defense(run.defense)}"),
-            number_cell(proved),
+            number_cell(
+                proved,
+                ""
+                if report.epsilon_proved is None
+                else "; ".join(filter(None, guaranteed(report.unit, report.not_covered))),
+            ),
             text_cell(
                 _measured_bounds(report), "" if ceiling is None else f"at most {plain(ceiling)} could have been shown"
             ),

@@ -211,6 +211,15 @@ def scope(question: Question) -> str:
     return "about the client itself" if question.scope == "client" else "about its domain only"
 
 
+def guaranteed(unit: str | None, not_covered: Iterable[str]) -> tuple[str, str]:
+    """What a proved epsilon is about, ``for one image of a client``, and what it does not cover; empty if it covers all."""
+    about = {"image": "for one image of a client", "client": "for a client with all its images"}
+    kinds = [spoken(kind) for kind in not_covered]
+    return about.get(
+        unit or "", "for the unit that its statement names"
+    ), f"not covered: {joined(kinds)}" if kinds else ""
+
+
 def defense(name: str) -> str:
     """A defense in running text."""
     return "no defense" if name == "none" else name

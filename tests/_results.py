@@ -266,7 +266,8 @@ def run(defense: str, seed: int = 0) -> Run:
                         target_accuracy=measured(0.672 - lost + 0.006 * seed, 0.031, 899, "higher_better"),
                         calibration_error=missing("fewer than 15 images in a bin", "lower_better"), rounds=tuple(rounds)),
         artifacts=ledger(), attacks=attacks(noised), questions=questions(attacks(noised)),
-        privacy=Privacy(epsilon_proved=4.0, delta=1e-5, statement=guarantee, verdict="not_measured") if noised else
+        privacy=Privacy(epsilon_proved=4.0, delta=1e-5, statement=guarantee, verdict="not_measured", unit="image",
+                        not_covered=("model_state",)) if noised else
         Privacy(epsilon_proved=None, delta=None, statement="No defense, no finite epsilon.", verdict="no_guarantee"),
         claims=(
             Claim(id="H-S1", quote="label information is not contained in the style statistics, resolving privacy issues",
@@ -325,7 +326,7 @@ def protected(
         )  # fmt: skip
     attacks = list(base.attacks)
     attacks[at] = found.model_copy(update={"unaware": ignorant})
-    proved = Privacy(epsilon_proved=epsilon, delta=1e-5, statement="one image", verdict="consistent",
+    proved = Privacy(epsilon_proved=epsilon, delta=1e-5, statement="one image", verdict="consistent", unit="image",
                      epsilon_measured=EpsilonMeasured(clopper_pearson=0.4, gdp=0.7)) if epsilon else base.privacy  # fmt: skip
     assert base.utility is not None
     return tuple(

@@ -12,10 +12,11 @@ from fdgpriv.reports._effects import Effect, bound_in_words, effect_in_words
 from fdgpriv.reports._matrix import matrix, matrix_questions
 from fdgpriv.reports._words import artifact_of, attacked_names
 
+from fdgpriv.audit_results import AuditResults
 from fdgpriv.results.attack_finding import Units
 from fdgpriv.results.finding import Results
 from fdgpriv.results.question import Question
-from fdgpriv.results.run import Remedy, Run
+from fdgpriv.results.run import MeasuredCost, Remedy, Run
 from fdgpriv.results.tally import Tally
 from fdgpriv.statistics.grades import GRADES, Grade
 from fdgpriv.statistics.measured import Measured
@@ -196,7 +197,14 @@ def graded(question: Question, grade: Grade) -> Question:
 
 REMEDIES = (
     Remedy(defense="masks:partial=true", hides=("model_state",)),
-    Remedy(defense="noise:epsilon=8", proves=("style_statistics",), epsilon=8.0),
+    Remedy(
+        defense="noise:epsilon=8",
+        proves=("style_statistics",),
+        epsilon=8.0,
+        delta=1e-5,
+        unit="client",
+        not_covered=("model_state",),
+    ),
 )
 
 
@@ -229,6 +237,70 @@ def test_what_to_do_is_in_order_of_grade_and_said_once() -> None:
         said.append(f"{name}:")
         said += [f"  {line}" for s in steps for line in (f"{s.grade}: {s.title}", *s.lines, s.command) if line]
     assert_golden("advice.txt", "\n".join(said) + "\n")
+
+
+def cost(method: str, defense: str, without: float, under: float) -> MeasuredCost:
+    return MeasuredCost(
+        method=method, defense=defense, setting="digits, 30 clients", seeds=3, without=without, under=under, chance=0.1
+    )
+
+
+def test_remedies_that_ended_trainings_come_last_and_without_a_command() -> None:
+    kept = cost("stablefdg:quiet=true", "noise:epsilon=8", 0.68, 0.71)
+    ended = (cost("stablefdg", "noise:epsilon=8", 0.71, 0.14), cost("other", "masks", 0.9, 0.1))
+    shared = {"proves": ("style_statistics",), "epsilon": 8.0, "delta": 1e-5}
+    loud = Remedy(defense="noise:epsilon=8", **shared, unit="client", costs=ended[:1])
+    quiet = Remedy(defense="noise:epsilon=8", settings=("quiet=true",), **shared, unit="image", costs=(kept,))
+    masks = Remedy(defense="masks", hides=("style_statistics",), costs=ended[1:])
+    audit = report_on(plain().model_copy(update={"remedies": (loud, masks, quiet)}))
+    audit = audit.model_copy(update={"command": "python -m fdgpriv.audit --method stablefdg --set rounds=4"})
+    first, *others = [step for step in _advice.advice(audit) if step.verdict == "leak"]
+    assert first.title == "--set quiet=true --defense noise:epsilon=8"
+    assert first.command.endswith("--set rounds=4 quiet=true --defense none noise:epsilon=8")
+    assert "An ε of 8 at δ 1e−5, for one image of a client, would be proved for it." in first.lines[0]
+    assert first.lines[-1] == (
+        "Not measured here; on digits, 30 clients accuracy on the unseen domain 71%, without it 68% (3 trainings); "
+        "this measures it, and what it leaves:"
+    )
+    assert [step.title for step in others] == ["--defense noise:epsilon=8", "--defense masks"]
+    assert [step.command for step in others] == ["", ""]
+    assert others[0].lines[-1] == (
+        "Not measured here; on digits, 30 clients it ended the training: accuracy on the unseen domain 14%, without it 71% "
+        "(3 trainings)."
+    )
+    assert "with other it ended the training" in others[1].lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("preset", "reason", "title", "option"),
+    [
+        ("quick", "too_coarse", "Run the default preset", "--preset default"),
+        ("quick", "weak_attack", "Run the default preset", "--preset default"),
+        ("quick", "not_after_correction", "Run the default preset", "--preset default"),
+        ("default", "too_coarse", "Test more clients", "--clients 24"),
+        ("default", "weak_attack", "Attack harder", "--preset thorough"),
+        ("thorough", "weak_attack", "Give the adversary more public images", ""),
+        ("quick", "failed", "Mend the attack", ""),
+    ],
+)
+def test_a_longer_preset_is_advised_before_more_clients(preset: str, reason: str, title: str, option: str) -> None:
+    open_question = next(q for q in plain().questions if q.verdict == "inconclusive")
+    run = plain().model_copy(update={"questions": (open_question.model_copy(update={"inconclusive_because": reason}),)})
+    config = {"preset": preset, "setup": {"stablefdg": {"clients": 12}}}
+    audit = report_on(run).model_copy(update={"config": config})
+    (step,) = _advice.advice(audit)
+    assert step.title.startswith(title)
+    assert step.command.endswith(option)
+    assert bool(step.command) == bool(option)
+    text = str(AuditResults.of(audit, None))
+    assert ("clients=" in text) == (option == "--clients 24")
+    recorded = audit.model_copy(update={"config": {**config, "recording": "ab"}})
+    (step,) = _advice.advice(recorded)
+    assert "--clients" not in step.command
+    text = str(AuditResults.of(recorded, None))
+    assert "clients=" not in text
+    assert "units_per_domain" not in text
+    assert "run_audit" not in text
 
 
 def test_a_command_keeps_all_options_but_one() -> None:

@@ -123,10 +123,22 @@ def _epsilon_changes(old_run: Run, new_run: Run) -> tuple[EpsilonChange, ...]:
     """The bounds on epsilon that changed."""
     old, new = _epsilon_bounds(old_run), _epsilon_bounds(new_run)
     return tuple(
-        EpsilonChange.model_validate({"name": name, "before": old[name], "after": new[name]})
+        EpsilonChange.model_validate(
+            {
+                "name": name,
+                "before": old[name],
+                "after": new[name],
+                **(_about(old_run, new_run) if name == "proved" else {}),
+            }
+        )
         for name in old
         if old[name] != new[name]
     )
+
+
+def _about(old_run: Run, new_run: Run) -> dict[str, str | None]:
+    """The proved epsilons with unit, delta, and what they do not cover."""
+    return {"about_before": old_run.privacy.proved or None, "about_after": new_run.privacy.proved or None}
 
 
 def _epsilon_bounds(run: Run) -> dict[str, float | None]:

@@ -82,7 +82,8 @@ def _bytes(runs: str, change: BytesChange) -> SummaryRow:
 def _epsilon(runs: str, change: EpsilonChange) -> SummaryRow:
     before, after = ("none" if value is None else f"{value:.3g}" for value in (change.before, change.after))
     name = change.name if change.name == "delta" else f"epsilon {change.name.replace('_', '-')}"
-    return f"{name}{_bracketed(runs)}", before, after, "", ""
+    about = dict.fromkeys(filter(None, (change.about_before, change.about_after)))
+    return f"{name}{_bracketed(runs)}", before, after, "", "; then ".join(about)
 
 
 def _bracketed(runs: str) -> str:

@@ -28,6 +28,7 @@ class Measurement:
         ceiling: The bound of a perfect attack with the same number of samples.
         one_run: Lower bound at 95 % from canaries in one run, without assumptions; None if there was none.
         one_run_ceiling: The bound of a perfect attack with as many canaries.
+        not_covered: Kinds of artifact that clients share without the guarantee.
         p: p-value of "epsilon is at most the proved one": from the exact bound, and where all noise is Gaussian from the
             smaller of both bounds' with Bonferroni's correction.
     """
@@ -39,6 +40,7 @@ class Measurement:
     one_run: Bound | None = None
     one_run_ceiling: float | None = None
     p: float | None = None
+    not_covered: tuple[str, ...] = ()
 
 
 def measure(
@@ -97,23 +99,24 @@ def _privacy(measurement: Measurement, p: float | None) -> Privacy:
     if proved.epsilon is None:
         return Privacy(epsilon_proved=None, delta=None, statement=proved.statement, verdict="no_guarantee")
     main = measurement.exact or measurement.one_run
-    if main is None or p is None:
-        return Privacy(
-            epsilon_proved=proved.epsilon, delta=proved.delta, statement=proved.statement, verdict="not_measured"
-        )
-    return Privacy(
+    claimed = Privacy(
         epsilon_proved=proved.epsilon,
         delta=proved.delta,
         statement=proved.statement,
-        epsilon_measured=EpsilonMeasured(
-            clopper_pearson=_epsilon(measurement.exact),
-            gdp=_epsilon(measurement.gaussian),
-            one_run=_epsilon(measurement.one_run),
-            one_run_ceiling=measurement.one_run_ceiling,
-        ),
-        ceiling=measurement.ceiling,
-        verdict="violation" if p <= LEVEL else ("saturated" if main.saturated else "consistent"),
+        unit=proved.unit,
+        not_covered=measurement.not_covered,
+        verdict="not_measured",
     )
+    if main is None or p is None:
+        return claimed
+    measured = EpsilonMeasured(
+        clopper_pearson=_epsilon(measurement.exact),
+        gdp=_epsilon(measurement.gaussian),
+        one_run=_epsilon(measurement.one_run),
+        one_run_ceiling=measurement.one_run_ceiling,
+    )
+    verdict = "violation" if p <= LEVEL else ("saturated" if main.saturated else "consistent")
+    return claimed.model_copy(update={"epsilon_measured": measured, "ceiling": measurement.ceiling, "verdict": verdict})
 
 
 def _smaller(p: float, other: float) -> float:

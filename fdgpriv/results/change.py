@@ -109,11 +109,16 @@ class BytesChange(Entry):
 
 
 class EpsilonChange(Entry):
-    """One bound on epsilon, or the delta of the proved epsilon; None without a bound."""
+    """One bound on epsilon, or the delta of the proved epsilon; None without a bound.
+
+    Of the proved epsilon `about_before` and `about_after` are its unit, delta, and what it does not cover.
+    """
 
     name: Literal["proved", "delta", "clopper_pearson", "gdp", "one_run"]
     before: Amount | None
     after: Amount | None
+    about_before: Text | None = None
+    about_after: Text | None = None
 
 
 def _asked(question: Question) -> bool:

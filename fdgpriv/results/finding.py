@@ -75,6 +75,11 @@ class Results(Entry):
             seen.add(key)
         return self
 
+    @property
+    def recorded(self) -> bool:
+        """Whether the training was recorded, so that it takes only the options of an audit of a recording."""
+        return self.config.get("recording") is not None
+
     def text(self) -> str:
         """The JSON text of results.json; equal results give equal text."""
         data = self.model_dump(mode="json", by_alias=True)

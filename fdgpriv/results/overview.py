@@ -19,6 +19,10 @@ _DECIDES = {  # the arguments of run_audit that would decide an inconclusive que
     "not_after_correction": "more clients=, units_per_domain=, or fewer attacks=",
     "failed": "resume=True after the failed attack is mended",
 }
+_RECORDING_DECIDES = _DECIDES | {  # the same for audit_recording, whose clients are those that were recorded
+    "too_coarse": "more recorded clients",
+    "not_after_correction": "more recorded clients, or fewer attacks=",
+}
 _SHADES = {  # red, green, blue, opacity: legible on light and on dark pages
     "severe": "200, 30, 30, 0.55",
     "moderate": "200, 30, 30, 0.32",
@@ -93,6 +97,8 @@ def _outcome(run: Run) -> Iterator[str]:
         yield f"NOT LEARNED: {utility.not_learned}; {UNINFORMATIVE}"
     if utility and utility.adapted_accuracy:
         yield f"adapted at test time {_share(utility.adapted_accuracy)}"
+    if run.privacy.proved:
+        yield f"proved: {run.privacy.proved}"
     nothing = "nothing crossed the wire" if run.shares_nothing else "nothing was attacked"
     yield count(run.questions) if run.questions else nothing
 
@@ -113,23 +119,35 @@ def _leaks(runs: Sequence[Run]) -> list[tuple[Run, Question]]:
 
 def _next_steps(results: Results) -> Iterator[str]:
     """What would make the answers firmer, what protects, and where the details are."""
-    runs = results.runs
+    runs, preset = results.runs, results.config.get("preset")
     if results.interrupted:
-        yield "the audit was interrupted: run_audit(..., out=FOLDER, resume=True) continues"
+        function = "audit_recording" if results.recorded else "run_audit"
+        yield f"the audit was interrupted: {function}(..., out=FOLDER, resume=True) continues"
     if failed := sum(len(list(run.failed_parts())) for run in runs):
         yield f"{failed} measurement{'s' * (failed > 1)} failed: run.failed_parts() of results.runs"
-    if results.config.get("preset") == "quick":
+    if preset == "quick":
         yield 'quick runs try the set-up and carry no conclusion: preset="default"'
     reasons = Counter(q.inconclusive_because for run in runs for q in run.questions if q.inconclusive_because)
     for reason, number in reasons.most_common():
-        yield f"{number} open ({reason.replace('_', ' ')}): {_DECIDES[reason]}"
+        yield f"{number} open ({reason.replace('_', ' ')}): {_deciding(reason, preset, results.recorded)}"
     leaks, defended = any(run_leaks := _leaks(runs)), any(run.defense != "none" for run in runs)
-    if leaks and not defended:
+    if leaks and results.recorded:
+        yield "what protecting costs: train under a defense, record that training too, and compare both audits"
+    elif leaks and not defended:
         method = run_leaks[0][0].method
         yield f'what protecting costs: run_audit({method!r}, defenses=["none", ...]); fdgpriv audit --list has the names'
     elif defended:
         yield 'leakage against accuracy: results.frontier(), results.figure("frontier")'
     yield 'details: results.report("report.html"), .questions(), .matrix(), .to_pandas()'
+
+
+def _deciding(reason: str, preset: object, recorded: bool) -> str:
+    """The arguments that would decide a question that is open for this reason: a longer preset before anything else."""
+    if preset == "quick" and reason != "failed":
+        return 'preset="default"'
+    if preset == "thorough" and reason == "weak_attack":
+        return "more public images" if recorded else "more auxiliary="
+    return (_RECORDING_DECIDES if recorded else _DECIDES)[reason]
 
 
 def _matrix(run: Run) -> str:

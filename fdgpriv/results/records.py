@@ -84,6 +84,8 @@ def by_run(runs: Sequence[Run]) -> list[FlatRow]:
             "high": accuracy.ci95[1] if accuracy and accuracy.ci95 else None,
             "epsilon_proved": run.privacy.epsilon_proved,
             "delta": run.privacy.delta,
+            "epsilon_unit": run.privacy.unit,
+            "not_covered": ", ".join(run.privacy.not_covered),
             "proof": run.privacy.verdict,
         }
         tally = Tally.of(run.questions)

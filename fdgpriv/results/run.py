@@ -44,14 +44,35 @@ class EpsilonMeasured(Entry):
 
 
 class Privacy(Entry):
-    """Proved and measured epsilon, with a statement of the guarantee."""
+    """Proved and measured epsilon, with a statement of the guarantee.
+
+    Attributes:
+        unit: What the proved epsilon is about: one image of a client, or a client with all its images; null where nothing is
+            proved, or where the defense does not say.
+        not_covered: Kinds of artifact that clients share without that guarantee.
+    """
 
     epsilon_proved: Amount | None
     delta: Probability | None
     statement: Word
+    unit: Literal["image", "client"] | None = None
+    not_covered: tuple[Word, ...] = ()
     epsilon_measured: EpsilonMeasured = EpsilonMeasured()
     ceiling: Amount | None = None
     verdict: Literal["consistent", "violation", "saturated", "no_guarantee", "not_measured"]
+
+    @property
+    def proved(self) -> str:
+        """The proved epsilon with unit, delta and what it does not cover, in one line; empty if nothing is proved."""
+        if self.epsilon_proved is None:
+            return ""
+        unit = {
+            "image": "one image of a client",
+            "client": "a client with all its images",
+            None: "the unit of its statement",
+        }[self.unit]
+        rest = f"; not covered: {', '.join(self.not_covered)}" if self.not_covered else ""
+        return f"epsilon {self.epsilon_proved:g} (delta {self.delta:g}) for {unit}{rest}"
 
     @model_validator(mode="after")
     def _no_epsilon_without_a_proof(self) -> Self:
@@ -61,6 +82,31 @@ class Privacy(Entry):
         if self.verdict in ("consistent", "violation", "saturated") and not measured:
             raise ValueError(f"want a measured epsilon for the verdict {self.verdict}, got none")
         return self
+
+
+class MeasuredCost(Entry):
+    """The accuracy on the unseen domain with a defense and without it, of earlier trainings whose costs are shipped.
+
+    Attributes:
+        method, defense: Specifications; the method only with the settings that matter to the defense.
+        setting: Dataset, target, clients and the like, in words.
+        seeds: Number of trainings.
+        without, under: The mean accuracy without the defense and under it.
+        chance: Of naming the most frequent class.
+    """
+
+    method: Word
+    defense: Word
+    setting: Text
+    seeds: Count
+    without: Probability
+    under: Probability
+    chance: Probability
+
+    @property
+    def ended(self) -> bool:
+        """Whether the defense ended the training: less than half of what was learned is left."""
+        return self.under < (self.without + self.chance) / 2
 
 
 class Claim(Entry):
@@ -89,15 +135,28 @@ class Remedy(Entry):
 
     Attributes:
         defense: Its specification, as on the command line.
+        settings: Settings of the method that it needs, ``name=value``.
         hides: The kinds of artifact of which the server sees only sums over clients under it.
         proves: The kinds that its guarantee covers.
-        epsilon: Of that guarantee; null if it proves nothing.
+        epsilon, delta, unit: Of that guarantee; null if it proves nothing.
+        not_covered: The kinds that clients share without it.
+        costs: What it cost in accuracy where that was measured: with this method, else with others.
     """
 
     defense: Word
+    settings: tuple[Word, ...] = ()
     hides: tuple[Word, ...] = ()
     proves: tuple[Word, ...] = ()
     epsilon: Amount | None = None
+    delta: Probability | None = None
+    unit: Literal["image", "client"] | None = None
+    not_covered: tuple[Word, ...] = ()
+    costs: tuple[MeasuredCost, ...] = ()
+
+    @property
+    def ended_training(self) -> bool:
+        """Whether all trainings with it whose costs are known ended."""
+        return bool(self.costs) and all(cost.ended for cost in self.costs)
 
 
 class RunFigure(Entry):

@@ -41,6 +41,8 @@ def _run(run: Run) -> Iterator[str]:
         if (personal := run.utility.personal) is not None:
             accuracy = _accuracy(personal.source_accuracy, personal.target_accuracy)
             yield f"  each client with its own model: {accuracy}"
+    if run.privacy.proved:
+        yield f"  proved: {run.privacy.proved}"
     if run.questions:
         yield f"  {count(run.questions)}"
     elif run.shares_nothing:
