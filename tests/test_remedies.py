@@ -22,7 +22,7 @@ def test_the_shipped_costs_are_those_of_the_page() -> None:
     for row in rows:
         method, defense = Method.parse(row["method"]), row["defense"]
         assert defended(method, defense)[1].guarantee().epsilon in (8.0, None)
-    with pytest.raises(ValueError, match="^want a table with the heading"):
+    with pytest.raises(ValueError, match=r"^want a table with the heading"):
         costs("| method |")
 
 

@@ -13,6 +13,9 @@ from fdgpriv.results.utility_finding import Utility
 from fdgpriv.utils.records import Amount, ByName, Count, Entry, FileName, Probability, Text, Word
 
 
+_UNITS = {"image": "one image of a client", "client": "a client with all its images"}
+
+
 class ArtifactRow(Entry):
     """One line of the ledger of shared artifacts: sender, receiver, size, frequency, and who observes it."""
 
@@ -66,11 +69,7 @@ class Privacy(Entry):
         """The proved epsilon with unit, delta and what it does not cover, in one line; empty if nothing is proved."""
         if self.epsilon_proved is None:
             return ""
-        unit = {
-            "image": "one image of a client",
-            "client": "a client with all its images",
-            None: "the unit of its statement",
-        }[self.unit]
+        unit = _UNITS.get(self.unit or "", "the unit of its statement")
         rest = f"; not covered: {', '.join(self.not_covered)}" if self.not_covered else ""
         return f"epsilon {self.epsilon_proved:g} (delta {self.delta:g}) for {unit}{rest}"
 
