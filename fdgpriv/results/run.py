@@ -12,7 +12,6 @@ from fdgpriv.results.question import Question
 from fdgpriv.results.utility_finding import Utility
 from fdgpriv.utils.records import Amount, ByName, Count, Entry, FileName, Probability, Text, Word
 
-
 _UNITS = {"image": "one image of a client", "client": "a client with all its images"}
 
 
