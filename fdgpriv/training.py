@@ -159,7 +159,9 @@ def train(
     for name in (TENSORS, MANIFEST, MODEL):
         (folder / name).unlink(missing_ok=True)  # of an incompletely saved training
     wire = prepared.wire(Transcript(config.keep if config.keep in ("all", "small") else VIEWS))
-    checkpoints = Checkpoints(folder, _settings(config, prepared, dataset))
+    checkpoints = Checkpoints(
+        folder, _settings(config, prepared, dataset), say=lambda text: progress.say(f"{cell.folder}: {text}")
+    )
     log = round_log(config.log, out, cell.folder)
     try:
         trained = _run(prepared, wire, _engine(config, dataset, cell, workers), checkpoints, log, progress)

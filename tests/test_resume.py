@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 from fdgpriv.artifacts.statistics import SampleCount
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
-from fdgpriv.federation.checkpoint import INDEX, Checkpoints
+from fdgpriv.federation.checkpoint import INDEX, TRIAL, Checkpoints
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.state import Resumable, StateDecoder, StateEncoder
 from fdgpriv.federation.transcript import Transcript
@@ -92,7 +93,14 @@ class Answers:
 
 
 def trained(
-    folder: Path, dataset: Dataset, method: str, settings: dict[str, Any], defense: str, workers: int, most: int = -1
+    folder: Path,
+    dataset: Dataset,
+    method: str,
+    settings: dict[str, Any],
+    defense: str,
+    workers: int,
+    most: int = -1,
+    quiet: bool = True,
 ) -> int:
     """Trains, or goes on; how many answers there were."""
     small = {name: str(value) for name, value in SMALL.get(method, SMALL["fedavg"]).items()} | FEWER.get(method, {})
@@ -100,7 +108,7 @@ def trained(
     config = AuditConfig(methods=(method,), preset="quick", settings=chosen, clients=3, device="cpu").checked()
     with pytest.MonkeyPatch.context() as patch:
         answers = Answers(patch, most)
-        train(config, dataset, Cell(method, dataset.default_target, 0, defense), folder, ProgressLog(True), workers)
+        train(config, dataset, Cell(method, dataset.default_target, 0, defense), folder, ProgressLog(quiet), workers)
     return answers.count
 
 
@@ -342,3 +350,97 @@ def test_an_audit_that_is_killed_goes_on(how: signal.Signals, tmp_path: Path) ->
     if how == signal.SIGKILL:
         run("--out", str(tmp_path / "whole"))
         assert told(tmp_path / "out") == told(tmp_path / "whole")
+
+
+# Methods of users, whose state may not be complete: a pass that is repeated from the first checkpoint is compared.
+
+FedAvg = type(Method.named("fedavg")())
+
+
+@dataclass(frozen=True)
+class Complete(FedAvg):  # type: ignore[misc, valid-type]
+    """FedAvg in a file of a user."""
+
+
+@dataclass(frozen=True)
+class ForgetfulServer(FedAvg):  # type: ignore[misc, valid-type]
+    """The server adds a part of the last round's change, which it does not name to `Federation.rounds`."""
+
+    def aggregation(self, federation: Federation) -> Any:
+        aggregation = super().aggregation(federation)
+        merge, velocity = aggregation.merge, dict[str, Tensor]()
+
+        def with_momentum(model: nn.Module, answers: Any, round: int) -> None:
+            before = {name: p.detach().clone() for name, p in model.named_parameters()}
+            merge(model, answers, round)
+            with torch.no_grad():
+                for name, p in model.named_parameters():
+                    velocity[name] = p - before[name] + 0.5 * velocity.get(name, torch.zeros_like(p))
+                    p.copy_(before[name] + velocity[name])
+
+        aggregation.merge = with_momentum
+        return aggregation
+
+
+@dataclass(frozen=True)
+class ForgetfulClients(FedAvg):  # type: ignore[misc, valid-type]
+    """Clients scale their updates by a counter that is not in `checkpointed`."""
+
+    def client(self, federation: Federation, data: Any, rng: torch.Generator) -> Any:
+        client = super().client(federation, data, rng)
+        fit, counter = client.fit, [0]
+
+        def counted(message: Any) -> Any:
+            counter[0] += 1
+            scale = 1 + counter[0] / 100
+            state, *others = fit(message)
+            scaled = {name: t * scale if t.is_floating_point() else t for name, t in state.state.items()}
+            return [replace(state, state=scaled), *others]
+
+        client.fit = counted
+        return client
+
+
+@dataclass(frozen=True)
+class GlobalDraws(FedAvg):  # type: ignore[misc, valid-type]
+    """Clients draw from torch's global generator."""
+
+    def loss(self, model: nn.Module, batch: Any, rng: torch.Generator) -> Tensor:
+        return super().loss(model, batch, rng) * (1 + torch.rand(()))
+
+
+INCOMPLETE = [(Complete, ""), *((kind, "server: model") for kind in (ForgetfulServer, ForgetfulClients, GlobalDraws))]
+
+
+@pytest.mark.parametrize(("kind", "differing"), mostly_slow(INCOMPLETE, INCOMPLETE[:2]))
+def test_state_that_is_not_stored_is_found(
+    kind: Any, differing: str, few: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Then nothing is stored, and a resumed training begins at the first round; otherwise it continues."""
+    name = kind.register()
+    rounds = {"rounds": "4"}
+    with pytest.raises(Killed):
+        trained(tmp_path / "killed", few, name, rounds, "none", 1, most=10, quiet=False)
+    printed = capsys.readouterr().err
+    if differing:
+        assert re.search(
+            rf"no checkpoints: a pass of rounds that is repeated from one ends otherwise \(.*{differing}", printed
+        )
+        assert not list(tmp_path.rglob("checkpoint*"))
+        assert trained(tmp_path / "killed", few, name, rounds, "none", 1) == 3 * (4 + 1)  # a pass twice
+    else:
+        assert "no checkpoints" not in printed
+        assert list(tmp_path.rglob(INDEX))
+        assert trained(tmp_path / "killed", few, name, rounds, "none", 1) == 3 * 2
+        trained(tmp_path / "whole", few, name, rounds, "none", 1)
+        assert told(tmp_path / "killed") == told(tmp_path / "whole")
+
+
+def test_a_trial_is_not_continued_from(few: Dataset, tmp_path: Path) -> None:
+    """Killed before the pass after the first checkpoint ended, which is when it is checked."""
+    name = Complete.register()
+    with pytest.raises(Killed):
+        trained(tmp_path, few, name, {}, "none", 1, most=4)
+    assert not list(tmp_path.rglob(f"{TRIAL}/../{INDEX}"))
+    assert trained(tmp_path, few, name, {}, "none", 1) == 3 * (ROUNDS + 1)  # a pass twice
+    assert not list(tmp_path.rglob("checkpoint*"))

@@ -5,7 +5,7 @@ written last and holds the SHA-256 of the other files. The folder of the previou
 """
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -22,6 +22,7 @@ from fdgpriv.utils.checksum import DamagedFile, digest, read_json, write_json, w
 from fdgpriv.utils.records import Amount, Count, Entry
 
 INDEX, STATE = "checkpoint.json", "state.safetensors"
+TRIAL = "checkpoint-trial"  # of the folder of a checkpoint that is only checked
 COST = 0.05  # largest share of the time that is spent on writing
 FIRST = 0.05  # assumed seconds of the first checkpoint, so that none is written in the first second
 
@@ -47,6 +48,10 @@ class Saved(Entry):
     files: dict[str, str]
 
 
+def print_nothing(text: str) -> None:
+    """Prints nothing."""
+
+
 @dataclass
 class Checkpoints:
     """The checkpoint of one training.
@@ -55,12 +60,14 @@ class Checkpoints:
         folder: The folder that it lies in.
         training: What is trained, by name of the setting.
         cost: Largest share of the time to spend on writing; a round that is too short for it is not stored.
+        say: Prints a line.
         saved: The checkpoint to continue from, if there is one.
     """
 
     folder: Path
     training: Mapping[str, str]
     cost: float = COST
+    say: Callable[[str], None] = print_nothing
     saved: Saved | None = field(default=None, init=False)
     _number: int = field(default=0, init=False)
     _earlier_s: float = field(default=0.0, init=False)
@@ -85,6 +92,14 @@ class Checkpoints:
             if not path.is_file() or digest(path) != sha256:
                 self.refuse(f"{saved.folder}/{name} is not as it was written")
         self.saved, self._earlier_s, self._number = saved, saved.train_s, int(saved.folder.partition("-")[2])
+
+    def trial(self) -> "Checkpoints":
+        """Another checkpoint of this training, from which no interrupted training continues."""
+        return Checkpoints(self.folder / TRIAL, self.training)
+
+    def reread(self) -> "Checkpoints":
+        """This checkpoint as a training that continues from it reads it."""
+        return Checkpoints(self.folder, self.training)
 
     @property
     def train_s(self) -> float:
@@ -135,6 +150,8 @@ class Checkpoints:
         """Removes the checkpoint, if there is one."""
         (self.folder / INDEX).unlink(missing_ok=True)
         self._remove_folders("")
+        if self.folder.name == TRIAL:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def _remove_folders(self, keep: str) -> None:
         for folder in self.folder.glob("checkpoint-*"):

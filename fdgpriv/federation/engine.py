@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import perf_counter
 from typing import ClassVar
 
@@ -14,13 +15,15 @@ from torch import nn
 from fdgpriv.artifacts.artifact import SERVER, Message
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.data.dataset import ClientData
+from fdgpriv.defense import Defense
 from fdgpriv.federation.checkpoint import Checkpoints
 from fdgpriv.federation.disclosure import FederatedMethod
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.participant import stream
 from fdgpriv.federation.request import Answers, Request
 from fdgpriv.federation.state import Resumable
-from fdgpriv.federation.stored_loops import StoredLoops
+from fdgpriv.federation.stored_loops import PassRepeated, StoredLoops
+from fdgpriv.federation.transcript import Transcript
 from fdgpriv.federation.unfederated import UnsharedModels, participants_of
 from fdgpriv.federation.wire import Wire
 from fdgpriv.utils.arithmetic import fixed_arithmetic
@@ -81,6 +84,7 @@ class Engine(Resumable, ABC):
     """
 
     checkpointed: ClassVar[tuple[str, ...]] = ("wire_s", "log", "_latest")
+    repeats_passes: ClassVar[bool] = False  # whether another training can run next to one, to check its checkpoints
 
     workers: int = 2
     on_round: RoundCallback | None = None
@@ -90,6 +94,7 @@ class Engine(Resumable, ABC):
     wire_s: float = field(default=0.0, init=False)
     log: dict[str, float] = field(default_factory=dict, init=False)
     _latest: int = field(default=-1, init=False)  # the latest round passed to on_round
+    _only_one: bool = field(default=False, init=False)  # pass of the server's loops
     _evaluation: Future[None] | None = field(default=None, init=False)  # on_round runs while clients continue to train
 
     @abstractmethod
@@ -126,7 +131,10 @@ class Engine(Resumable, ABC):
         pool = ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
         try:
             with self.clients(method, federation, data, wire, pool) as clients:
-                model = self._train(method, federation, clients, wire, pool)
+                repeated = None
+                if self.repeats_passes and federation.device.type == "cpu" and _of_user(method, wire.defense):
+                    repeated = partial(self._repeated, method, federation, data, wire)
+                model = self._train(method, federation, clients, wire, pool, repeated)
                 self._settle()
                 if isinstance(model, UnsharedModels):
                     model.fill(clients.models())
@@ -135,12 +143,40 @@ class Engine(Resumable, ABC):
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
+    def _repeated(
+        self,
+        method: FederatedMethod,
+        federation: Federation,
+        data: Mapping[str, ClientData],
+        wire: Wire,
+        checkpoints: Checkpoints,
+    ) -> Mapping[str, str]:
+        """The digests of the state after the pass that follows a checkpoint, by new participants that continue from it."""
+        engine, transcript = type(self)(self.workers), Transcript(wire.transcript.keep)
+        engine.checkpoints, engine._only_one = checkpoints, True
+        wire = Wire(wire.sizes, wire.defense, transcript)
+        pool = ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
+        try:
+            with engine.clients(method, federation, data, wire, pool) as clients:
+                engine._train(method, federation, clients, wire, pool)
+        except PassRepeated as end:
+            return end.digests
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+        return {}
+
     def _train(
-        self, method: FederatedMethod, federation: Federation, clients: Clients, wire: Wire, pool: ThreadPoolExecutor
+        self,
+        method: FederatedMethod,
+        federation: Federation,
+        clients: Clients,
+        wire: Wire,
+        pool: ThreadPoolExecutor,
+        repeated: Callable[[Checkpoints], Mapping[str, str]] | None = None,
     ) -> nn.Module:
-        """The global model, from the server's generator driven to its end."""
+        """The global model, from the server's generator driven to its end; `repeated` as of `StoredLoops`."""
         server_rng, wire.masks = stream(federation.seed, SERVER), stream(federation.seed, "masks")
-        loops = self._loops(federation, clients, {"server": server_rng, "masks": wire.masks}, wire)
+        loops = self._loops(federation, clients, {"server": server_rng, "masks": wire.masks}, wire, repeated)
         server = method.server(replace(federation, loop=loops) if loops is not None else federation, server_rng)
         try:
             request = next(server)
@@ -180,7 +216,12 @@ class Engine(Resumable, ABC):
         return answers
 
     def _loops(
-        self, federation: Federation, clients: Clients, generators: Mapping[str, torch.Generator], wire: Wire
+        self,
+        federation: Federation,
+        clients: Clients,
+        generators: Mapping[str, torch.Generator],
+        wire: Wire,
+        repeated: Callable[[Checkpoints], Mapping[str, str]] | None,
     ) -> StoredLoops | None:
         """Round loops that write checkpoints; None without checkpoints."""
         if self.checkpoints is None:
@@ -193,7 +234,8 @@ class Engine(Resumable, ABC):
             "observer": self.observer,
             "generators": generators,  # last, since loading the others may draw from them
         }
-        return StoredLoops(self.checkpoints, state, wire, self._settle, federation.device, clients.resumable)
+        where = (self._settle, federation.device, clients.resumable)
+        return StoredLoops(self.checkpoints, state, wire, *where, repeated, self._only_one)
 
     def _unsent(self, request: Request, clients: Clients) -> dict[str, ModelState]:
         """By client, its current model, for a request that begins a round and sends no artifacts."""
@@ -215,6 +257,12 @@ class Engine(Resumable, ABC):
         """Waits until `on_round` has returned."""
         if self._evaluation is not None:
             self._evaluation.result()
+
+
+def _of_user(method: FederatedMethod, defense: Defense) -> bool:
+    """Whether the method or a defense is not of fdgpriv, whose own are tested to continue as if nothing had happened."""
+    parts = (method, *getattr(defense, "parts", (defense,)))
+    return any(not type(part).__module__.startswith("fdgpriv.") for part in parts)
 
 
 def mean_log(logs: Iterable[Mapping[str, tuple[float, int]]]) -> dict[str, float]:

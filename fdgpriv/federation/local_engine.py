@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import nn
 
@@ -27,6 +28,8 @@ from fdgpriv.federation.wire import Wire
 @dataclass
 class LocalEngine(Engine):
     """Runs one federated training in this process."""
+
+    repeats_passes: ClassVar[bool] = True
 
     def clients(
         self,
