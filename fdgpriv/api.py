@@ -21,6 +21,7 @@ from fdgpriv.method import Method
 from fdgpriv.registry import Role
 from fdgpriv.report import Report
 from fdgpriv.results.finding import Results
+from fdgpriv.results.score_rows import ROWS
 from fdgpriv.results.score_tables import SCHEMAS
 from fdgpriv.runner import Runner
 from fdgpriv.utils import run_folder
@@ -34,6 +35,7 @@ from fdgpriv.utils.fields import kinds
 from fdgpriv.utils.file_names import check_files, slug
 from fdgpriv.utils.files import write_text
 from fdgpriv.utils.memory import reuse_freed
+from fdgpriv.utils.seed_values import seed_values
 from fdgpriv.utils.suggestions import suggesting
 
 _PARTS = ("methods", "attacks", "defenses", "seeds")  # fields of Options that run_audit takes in other forms
@@ -134,7 +136,7 @@ def run_audit(
         methods=specs(method if methods is None else methods),
         attacks=specs(attacks),
         defenses=specs(defenses),
-        seeds=(seeds,) if isinstance(seeds, int) else tuple(seeds),
+        seeds=seed_values(seeds, "seeds"),
         **_converted({name: arguments[name] for name in kinds(Options) if name not in _PARTS}),
     )
     if out is not None:
@@ -190,6 +192,7 @@ def audit(
         out = run_folder.free(_folder_name(config)) if out is None else out
         runner = Runner(config, dataset, out, log)
         check_files(out, runner.files())
+        runner.check_tables()
         with refused("the audit cannot be built"):
             notes = dry_run(config, dataset)
         settings = run_folder.settings(config.as_config(dataset.n_sources), dataset.sha256, runner.basis)
@@ -263,7 +266,13 @@ def write(results: Results, out: Path, figure_formats: Sequence[str] = ()) -> Wr
             written.failures.append(f"{name}: {paths.line}")
         else:
             written.paths.extend(paths)
-    stored = [run_folder.CONFIG, *(f"{table}.parquet" for table in SCHEMAS), "scores", "transcript", "figures"]
+    stored = [
+        run_folder.CONFIG,
+        *(f"{table}{suffix}" for table in SCHEMAS for suffix in (".parquet", ROWS)),
+        "scores",
+        "transcript",
+        "figures",
+    ]
     write_sums(out, [*stored, *(path.name for path in written.paths if path.parent == out)])
     return written
 

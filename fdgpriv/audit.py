@@ -35,6 +35,7 @@ from fdgpriv.utils import run_folder
 from fdgpriv.utils.defaults import BUGS, EXAMPLES, FIGURE_FORMATS, LOGS
 from fdgpriv.utils.file_names import check_current_folder, check_name
 from fdgpriv.utils.files import DISK_FULL
+from fdgpriv.utils.seed_values import seed_values
 from fdgpriv.utils.streams import lenient
 from fdgpriv.utils.suggestions import did_you_mean, same_name
 from fdgpriv.utils.warnings_filter import warnings_in_one_line
@@ -294,14 +295,12 @@ def _audit_artifact(given: dict[str, Any], command: str) -> int:
     from fdgpriv.external import styles as external_styles
 
     once("--artifact", given["artifact"])
-    groups, (seed, *more) = "+".join(given.get("groups", ())), given.get("seeds", [0])
+    groups, (seed, *more) = "+".join(given.get("groups", ())), seed_values(given.get("seeds", [0]))
     sizes = groups.split("+") if "groups" in given else []
     if not all(size.isdecimal() and len(size) < 10 for size in sizes):
         raise BadUsage(f"--groups: want sizes joined by +, for example 47+53; got {groups!r}")
-    if more or seed < 0:
-        raise BadUsage(
-            f"--seed: want one number of at least 0 with --artifact, got {' '.join(map(str, [seed, *more]))}"
-        )
+    if more:
+        raise BadUsage(f"--seed: want one number with --artifact, got {' '.join(map(str, [seed, *more]))}")
     styles = external_styles.read(given["artifact"], [int(size) for size in sizes])
     out = given["out"] if "out" in given else run_folder.free(f"artifact-{styles.name}")
     from fdgpriv.api import write

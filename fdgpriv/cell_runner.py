@@ -31,7 +31,8 @@ from fdgpriv.privacy.training_audit import CanaryAudit, measured_by_training, me
 from fdgpriv.registry import Role
 from fdgpriv.results.ledger import ledger
 from fdgpriv.results.run import ArtifactRow, ImageCount, ImagesByDomain, Remedy
-from fdgpriv.results.score_tables import RunKey, ScoreTables
+from fdgpriv.results.score_rows import rows_file
+from fdgpriv.results.score_tables import ScoreTables
 from fdgpriv.threat import ThreatModel, threat
 from fdgpriv.training import Cell, TrainCell, Trained, reloaded, thin, train, trained_file
 from fdgpriv.utils.arithmetic import fixed_arithmetic, whole_precision
@@ -75,10 +76,13 @@ class CompletedCell(MeasuredCell):
         files = [out / name for name in self.score_files]
         stored = ScoreTables.joined([ScoreTables.load_archive(file) for file in files if file.is_file()])
         stored_names = set(stored.evaluations["evaluation"].to_pylist())
-        cell = self.cell
-        run_key = RunKey(cell.method, dataset, cell.target, cell.seed, cell.defense)
-        missing = {key: scores for key, scores in self.scores.items() if key not in stored_names}
-        return ScoreTables.joined([stored, to_tables(run_key, missing)])
+        run_key = self.cell.run_key(dataset)
+        missing = [
+            attempt(partial(to_tables, run_key, {key: scores}))
+            for key, scores in self.scores.items()
+            if key not in stored_names
+        ]
+        return ScoreTables.joined([stored, *(tables for tables in missing if not isinstance(tables, Failed))])
 
 
 @dataclass(frozen=True)
@@ -179,7 +183,7 @@ class CellRunner:
 
     def evaluations(self, cell: Cell, evaluator: Evaluator) -> list[AttackEvaluation]:
         """One evaluation for each attack, adversary and kind of artifact that it reads; none has run yet."""
-        run_key = RunKey(cell.method, self.config.dataset, cell.target, cell.seed, cell.defense)
+        run_key = cell.run_key(self.config.dataset)
         few = not self.config.every_ablation
         attacks = self.config.attacks if evaluator.method.disclosure().shares else ()
         combinations = [
@@ -230,6 +234,11 @@ class CellRunner:
             submitted = {pool.submit(evaluation.run): evaluation.key for evaluation in _scheduled(evaluations)}
             for finished in as_completed(submitted):
                 self.progress.step(task, completed.add(submitted[finished], finished.result()))
+            for evaluation in evaluations:
+                if not evaluation.file.is_file() and (rows := rows_file(evaluation.file)).is_file():
+                    completed.failures.append(
+                        f"the score table {evaluation.file.name} could not be written: its rows are in {rows}"
+                    )
         except KeyboardInterrupt:
             completed.scores = {
                 key: scores for key, scores in completed.scores.items() if scores.not_applicable != _PENDING

@@ -44,9 +44,11 @@ from fdgpriv.utils.checksum import digest
 from fdgpriv.utils.code_digest import file_digest
 from fdgpriv.utils.console import ProgressLog
 from fdgpriv.utils.failures import refused
+from fdgpriv.utils.fields import kinds
 from fdgpriv.utils.file_names import check_files, slug
 from fdgpriv.utils.memory import reuse_freed
 from fdgpriv.utils.run_folder import Basis
+from fdgpriv.utils.seed_values import seed_value
 
 # options that do not concern the training
 _EVALUATION_OPTIONS = ("attacks", "threats", "preset", "seeds", "units_per_domain", "figures")
@@ -113,7 +115,7 @@ def audit_recording(
     normalize: Features | None = None,
     image_size: int | None = None,
     attacks: str | Attack | Sequence[str | Attack] = "all",
-    threats: Sequence[str] = (),
+    threats: str | Sequence[str] = (),
     preset: str = "default",
     seed: int = 0,
     out: Path | str | None = None,
@@ -149,7 +151,8 @@ def audit_recording(
         ValueError: The recording is damaged, of another network or of other clients, or an argument is invalid.
     """
     given = GivenTraining(network, clients, public or {}, train, encoder, normalize, image_size)
-    options = Options(attacks=specs(attacks), threats=tuple(threats), preset=preset, seeds=(seed,))
+    roles = kinds(Options)["threats"].read(threats, "threats")
+    options = Options(attacks=specs(attacks), threats=roles, preset=preset, seeds=(seed_value(seed, "seed"),))
     config = configured(options)
     if out is not None:
         return audit(Path(folder), given, config, Path(out), resume=resume, progress=progress).results
@@ -189,6 +192,7 @@ def audit(
         out = run_folder.free(f"recording-{slug(folder.resolve().name)}") if out is None else out
         runner = Runner(checked, dataset, out, log, train=load_recorded)
         check_files(out, runner.files())
+        runner.check_tables()
         for attack in checked.attacks:
             checked.attack(attack).check(dataset.image_size)
         asked = checked.as_config(len(recorded.population.sources))

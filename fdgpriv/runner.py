@@ -23,7 +23,7 @@ from fdgpriv.registry import registered
 from fdgpriv.results import figures
 from fdgpriv.results.finding import DatasetNote, Results, Timing
 from fdgpriv.results.run import Run, RunFigure
-from fdgpriv.results.score_tables import ScoreTables
+from fdgpriv.results.score_tables import ScoreTables, check_writable
 from fdgpriv.training import Cell, TrainCell, train, trained_file
 from fdgpriv.utils.console import ProgressLog
 from fdgpriv.utils.environment import environment, usable_cores
@@ -76,6 +76,10 @@ class Runner:
             for seed in self.config.seeds
             for defense in self.config.defenses
         ]
+
+    def check_tables(self) -> None:
+        """Raises ValueError if the score tables of these runs could not be written."""
+        check_writable([cell.run_key(self.config.dataset) for cell in self.cells()])
 
     def files(self) -> list[Path]:
         """The final file of each training and the score files of all possible evaluations, relative to `out`."""
@@ -138,10 +142,11 @@ class Runner:
 
     def _results(self, completed: Sequence[CompletedCell], interrupted: bool, command: str | None) -> Results:
         """Judges all cells; returns the results and writes the score tables."""
-        ScoreTables.joined([cell.score_tables(self.config.dataset, self.out) for cell in completed]).save(self.out)
+        tables = ScoreTables.joined([cell.score_tables(self.config.dataset, self.out) for cell in completed])
+        unwritten = tables.save(self.out)
         self.progress.say("computing verdicts")
         judgement = Judgement.of(completed, self.config.seeds[0])
-        unusable = [f"{role} {name}: {line}" for (role, name), line in self.config.unusable.items()]
+        unusable = [f"{role} {name}: {line}" for (role, name), line in self.config.unusable.items()] + unwritten
         codec_figures = _attempted(self._codec_figure, "figure of the style codec", unusable) if completed else ()
         guarantees = privacies([finished.measurement for finished in completed])
         runs = []

@@ -38,6 +38,7 @@ from fdgpriv.registry import Role, registered
 from fdgpriv.results.learning import Embed, embedding, source_probe
 from fdgpriv.results.round_log import RoundLog, round_log
 from fdgpriv.results.rounds import RoundEvaluation, accuracies, figures
+from fdgpriv.results.score_tables import RunKey
 from fdgpriv.results.selection import chosen
 from fdgpriv.results.utility import accuracy, mean_utility, personal_utility, utility
 from fdgpriv.results.utility_finding import PersonalUtility, RoundUtility, Utility
@@ -69,6 +70,10 @@ class Cell:
     def folder(self) -> str:
         """Its folder name."""
         return slug(f"{self.method}-{self.target}-{self.seed}-{self.defense}")
+
+    def run_key(self, dataset: str) -> RunKey:
+        """What identifies it in the score tables of an audit of this dataset."""
+        return RunKey(self.method, dataset, self.target, self.seed, self.defense)
 
     def __str__(self) -> str:
         return self.folder

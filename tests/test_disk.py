@@ -25,6 +25,7 @@ from fdgpriv.audit import main
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.federation.local_engine import LocalEngine
 from fdgpriv.results import figures
+from fdgpriv.results.score_rows import ROWS, read_rows
 from fdgpriv.results.score_tables import SCHEMAS, ScoreTables
 from fdgpriv.utils import run_folder
 from fdgpriv.utils.checksum import write_json, write_tensors
@@ -238,6 +239,42 @@ def test_a_full_disk_is_one_line_and_resume_goes_on(
     assert results(out) == results(finished)
     # what was trained is not trained again, and what was saved in part takes no room twice
     assert found == ([] if TRAINED in kept else [["config.json"]])
+
+
+def test_scores_of_a_table_that_cannot_be_written_are_kept(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As JSON lines; the rest of the run is written, and --resume computes the evaluation again."""
+    monkeypatch.setattr(api, "dry_run", lambda *given: ())  # writes nothing
+    out = tmp_path / "out"
+
+    def broken(*given: Any) -> None:
+        raise TypeError("this version lacks an argument")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ScoreTables, "save_archive", broken)
+        assert main([*WORDS, "--out", str(out)]) == 1
+    (rows,) = out.rglob(f"*{ROWS}")
+    assert str(rows) in last_line(capsys)
+    (stored,) = finished.rglob("scores/*/*.zip")
+    kept, tables = ScoreTables.of_rows(read_rows(rows)), ScoreTables.load_archive(stored)
+    assert kept.scores.equals(tables.scores)
+    assert kept.evaluations.drop_columns("attack_s").equals(tables.evaluations.drop_columns("attack_s"))
+    assert main([*WORDS, "--out", str(out), "--resume"]) == 0
+    assert results(out) == results(finished)
+    assert not list(out.rglob(f"*{ROWS}"))
+
+
+def test_tables_that_cannot_be_written_are_told_before_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def old(table: Any, where: Any, *, compression: str) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("pyarrow.parquet.write_table", old)
+    assert main([*WORDS, "--out", str(tmp_path / "out")]) == 2
+    assert "want runs that can be written as score tables with pyarrow" in last_line(capsys)
+    assert not (tmp_path / "out").exists()
 
 
 def test_tensors_that_do_not_fit_leave_nothing(tmp_path: Path) -> None:

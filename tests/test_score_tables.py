@@ -8,7 +8,9 @@ import pyarrow as pa
 import pytest
 from factories_scores import RUN_KEY, conditions
 
+from fdgpriv.results import score_tables
 from fdgpriv.results.attack_finding import EXPOSED, Threat
+from fdgpriv.results.score_rows import read_rows, rows_file
 from fdgpriv.results.score_tables import SCHEMAS, ScoreTables
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.tasks.membership import tpr_name
@@ -153,3 +155,22 @@ def test_other_columns_are_refused_in_one_line(change: object, message: str) -> 
 
 def test_the_metric_of_exposed_members_has_one_name() -> None:
     assert tpr_name(0.01) == EXPOSED
+
+
+def test_rows_of_a_table_that_cannot_be_written_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables, written = to_tables(RUN_KEY, {NAME: attack()}), score_tables._parquet
+
+    def broken(table: pa.Table) -> bytes:
+        if "crossed_with" in table.column_names:
+            raise pa.ArrowInvalid("no such codec")
+        return written(table)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(score_tables, "_parquet", broken)
+        (line,) = tables.save(tmp_path)
+    assert line.startswith("scores.parquet: ArrowInvalid: no such codec")
+    assert line.endswith(f"; its rows are in {rows_file(tmp_path / 'scores.parquet')}")
+    rows = read_rows(rows_file(tmp_path / "scores.parquet"))
+    assert ScoreTables.of_rows(rows).scores.equals(tables.scores)
+    assert tables.save(tmp_path) == []
+    assert not rows_file(tmp_path / "scores.parquet").exists()

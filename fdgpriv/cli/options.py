@@ -19,6 +19,7 @@ from fdgpriv.threat import THREATS, threat
 from fdgpriv.utils.defaults import AUTO, BUGS, FIGURE_FORMATS, LOGS, METHOD, MLFLOW, TENSORBOARD, Bug
 from fdgpriv.utils.extras import check_installed
 from fdgpriv.utils.file_names import slug
+from fdgpriv.utils.seed_values import seed_values
 from fdgpriv.utils.suggestions import did_you_mean, same_name
 
 PRESETS = ("quick", "default", "thorough", "paper")
@@ -94,7 +95,8 @@ class Options:
     crossed: bool = False
 
     def __post_init__(self) -> None:
-        """Spells names as they are known: case, hyphens and underscores do not matter."""
+        """Spells names as they are known: case, hyphens and underscores do not matter. ValueError for a bad seed."""
+        object.__setattr__(self, "seeds", seed_values(self.seeds))
         spelled: dict[str, Any] = {
             "dataset": _spelled(self.dataset, data.names()),
             "preset": _spelled(self.preset, PRESETS),
@@ -158,8 +160,6 @@ class Options:
                 check_installed("flwr_datasets", "partition", f"--partition {self.partition}")
         for role in self.threats:
             threat(role)
-        if any(seed < 0 for seed in self.seeds):
-            raise BadUsage(f"--seed: want numbers of at least 0, got {' '.join(map(str, self.seeds))}")
         if self.clients is not None and self.clients < 1:
             raise BadUsage(f"--clients: want at least 1 client, got {self.clients}")
         if self.jobs < 1:

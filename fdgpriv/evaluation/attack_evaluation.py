@@ -25,6 +25,7 @@ from fdgpriv.evaluation.units import attacked_clients, candidate_pool, insuffici
 from fdgpriv.metrics.matching import first_match
 from fdgpriv.results import figures
 from fdgpriv.results.attack_finding import Threat
+from fdgpriv.results.score_rows import rows_file, write_rows
 from fdgpriv.results.score_tables import RunKey, ScoreTables
 from fdgpriv.simulation.artifact_series import ArtifactSeries
 from fdgpriv.simulation.ground_truth import GroundTruth
@@ -32,11 +33,11 @@ from fdgpriv.simulation.simulator import Simulator
 from fdgpriv.tasks.task import Task
 from fdgpriv.threat import ThreatModel
 from fdgpriv.utils.cache import Cache
-from fdgpriv.utils.failures import Failed, attempt
+from fdgpriv.utils.failures import Failed, attempt, ends_the_run
 from fdgpriv.utils.file_names import slug
 from fdgpriv.utils.files import DamagedFile
 from fdgpriv.utils.seeds import generator
-from fdgpriv.verdicts.attack_scores import AttackScores, from_tables, to_tables
+from fdgpriv.verdicts.attack_scores import AttackScores, from_tables, table_rows, to_tables
 from fdgpriv.verdicts.attack_tests import early_evidence
 from fdgpriv.verdicts.trial_scores import Condition, TrialScores
 
@@ -116,8 +117,26 @@ class AttackEvaluation:
             return self.failed(evaluated.line)
         scores, candidates = evaluated
         scores[self.key] = scores[self.key].model_copy(update={"attack_s": perf_counter() - start})
-        replace(to_tables(self.run_key, scores), candidates=candidates).save_archive(self.file)
+        self._store(scores, candidates)
         return scores
+
+    def _store(self, scores: Mapping[str, AttackScores], candidates: pa.Table) -> None:
+        """Stores the score tables; where that fails, their rows in `rows_file`.
+
+        Raises:
+            OSError: The disk is full; its text says where the rows are.
+        """
+        try:
+            replace(to_tables(self.run_key, scores), candidates=candidates).save_archive(self.file)
+        except Exception as error:
+            rows = {**table_rows(self.run_key, scores), "candidates": candidates.to_pylist()}
+            written = write_rows(self.file, rows)
+            if ends_the_run(error) or written != rows_file(self.file):
+                if isinstance(error, OSError) and written is not None:
+                    error.filename = f"{self.file}, whose scores are in {written}"
+                raise
+        else:
+            rows_file(self.file).unlink(missing_ok=True)  # of an earlier attempt
 
     def _stored(self) -> dict[str, AttackScores]:
         """The stored scores, by key; DamagedFile if the file is damaged or has other evaluations."""

@@ -33,6 +33,7 @@ from fdgpriv.method import Method
 from fdgpriv.utils import flower_import as flower
 from fdgpriv.utils import run_folder
 from fdgpriv.utils.checksum import write_tensors
+from fdgpriv.utils.seed_values import seed_value
 
 _LOG = logging.getLogger("flwr")  # what `flwr run --stream` shows
 
@@ -75,6 +76,7 @@ class Deployment:
         for name, value in given.items():
             if type(value) is not known[name].type:
                 raise ValueError(f"run config: want {name} of type {known[name].type.__name__}, got {value!r}")  # type: ignore[union-attr]
+        seed_value(given.get("seed", 0), "run config: seed")
         return cls(**given)
 
     @property

@@ -20,6 +20,8 @@ from pydantic import Field
 
 from fdgpriv.results.attack_finding import Threat
 from fdgpriv.results.question import Secret
+from fdgpriv.results.score_rows import rows_file, write_rows
+from fdgpriv.utils.failures import ends_the_run, one_line
 from fdgpriv.utils.files import read_bytes, write_bytes
 from fdgpriv.utils.records import Amount, Count, Entry, FileName, Text, Word
 
@@ -230,10 +232,24 @@ class ScoreTables:
         """The tables as data frames; a null is NaN or None."""
         return ScoreFrames(**{name: getattr(self, name).to_pandas() for name in SCHEMAS})
 
-    def save(self, folder: Path) -> None:
-        """Writes ``scores.parquet`` and the three others into the folder, each atomically; equal tables give equal bytes."""
+    def save(self, folder: Path) -> list[str]:
+        """Writes ``scores.parquet`` and the three others into the folder, each atomically; equal tables give equal bytes.
+
+        Returns: a line for each table that could not be written as Parquet, with the file that has its rows instead.
+        """
+        failures = []
         for name in SCHEMAS:
-            write_bytes(folder / f"{name}.parquet", _parquet(getattr(self, name)))
+            file, table = folder / f"{name}.parquet", getattr(self, name)
+            try:
+                write_bytes(file, _parquet(table))
+            except Exception as error:
+                rows = write_rows(file, {name: table.to_pylist()})
+                if ends_the_run(error) or rows is None:
+                    raise
+                failures.append(f"{file.name}: {one_line(error)}; its rows are in {rows}")
+            else:
+                rows_file(file).unlink(missing_ok=True)  # of an earlier attempt
+        return failures
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -268,6 +284,36 @@ class ScoreTables:
         except (ValueError, zipfile.BadZipFile, KeyError, EOFError, NotImplementedError, RuntimeError) as error:
             text = " ".join(str(error).split())[:300]
             raise ValueError(f"want {path} as it was written, got another file ({text})") from None
+
+
+def check_writable(keys: Sequence[RunKey]) -> None:
+    """Writes tables with one row for each of these runs into memory and reads them, before anything is computed.
+
+    Raises:
+        ValueError: A value fits no column, or this version of pyarrow lacks what is used of it.
+    """
+    example: dict[str, Any] = {
+        "evaluation": "e",
+        **dict.fromkeys(("artifact", "level", "adversary", "attack", "secret"), "a"),
+    }
+    example |= {
+        "variant": "",
+        "rounds": 0,
+        "n_images": 0,
+        "role": "attack",
+        "crossed_with": "",
+        "unit": "u",
+        "client": "c",
+    }
+    example |= {"domain": None, "is_shadow": False, "trial": 0, "repeat": 0, "metric": "m", "value": 0.0}
+    try:
+        tables = ScoreTables.of_rows({"scores": [{**example, **key._asdict()} for key in keys]})
+        for name, schema in SCHEMAS.items():
+            _parsed(_parquet(getattr(tables, name)), schema, name)
+    except Exception as error:
+        raise ValueError(
+            f"want runs that can be written as score tables with pyarrow {pa.__version__}, got {one_line(error)}"
+        ) from error
 
 
 def _check(name: str, table: pa.Table, schema: pa.Schema) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fdgpriv.cli.command_line import BadUsage, Parser, say
 from fdgpriv.utils.defaults import EPSILON_DRAWS, METHOD
+from fdgpriv.utils.seed_values import seed_value
 from fdgpriv.utils.streams import lenient
 
 if TYPE_CHECKING:  # what needs torch or scipy is imported in functions, after the arguments are checked
@@ -17,7 +18,7 @@ if TYPE_CHECKING:  # what needs torch or scipy is imported in functions, after t
 REPORTS = 200
 SEEDS = 20
 SHIPPED = Path(__file__).with_name("scores.zip")
-MINIMA = {"runs": 1, "draws": 4, "seed": 0, "reports": 1}
+MINIMA = {"runs": 1, "draws": 4, "reports": 1}
 
 
 def parser() -> Parser:
@@ -67,6 +68,7 @@ def _options(argv: Sequence[str] | None) -> dict[str, Any]:
     for option, minimum in MINIMA.items():
         if options.get(option, minimum) < minimum:
             raise BadUsage(f"--{option}: want at least {minimum}, got {options[option]}")
+    seed_value(options.get("seed", 0))
     if "scores" in options and "full" in options:
         raise BadUsage("--full: has no effect with --scores")
     if "export" in options and len(options) > 1:

@@ -211,6 +211,11 @@ class AttackScores(EvaluationRow):
 
 def to_tables(run: RunKey, scores: Mapping[str, AttackScores]) -> ScoreTables:
     """The tables of these evaluations of one run, by the name of each evaluation; without candidates."""
+    return ScoreTables.of_rows(table_rows(run, scores))
+
+
+def table_rows(run: RunKey, scores: Mapping[str, AttackScores]) -> dict[str, list[dict[str, Any]]]:
+    """By name of the table, the rows of `to_tables`."""
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in SCHEMAS}
     for name, attack in scores.items():
         rows["evaluations"].append({"evaluation": name, **run._asdict(), **attack.columns()})
@@ -230,7 +235,7 @@ def to_tables(run: RunKey, scores: Mapping[str, AttackScores]) -> ScoreTables:
             }
             for scope, power in attack.planted.items()
         ]
-    return ScoreTables.of_rows(rows)
+    return rows
 
 
 def _score_rows(name: str, run: RunKey, attack: AttackScores) -> Iterator[dict[str, Any]]:
