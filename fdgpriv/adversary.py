@@ -100,10 +100,10 @@ class Adversary:
     _auxiliary: tuple[Domain, ...]
     _simulator: Simulator
     _candidates: Tensor
-    _earlier: tuple[Artifact, ...] = ()
-    _latest: tuple[Artifact, ...] = ()
+    _earlier: Sequence[Artifact] = ()
+    _latest: Sequence[Artifact] = ()
     _rounds: tuple[RecordedRound, ...] = ()
-    _earlier_rounds: tuple[tuple[RecordedRound, tuple[Artifact, ...]], ...] = ()
+    _earlier_rounds: tuple[tuple[RecordedRound, Sequence[Artifact]], ...] = ()
     _received_by: Mapping[str, frozenset[str]] = field(default_factory=dict)
     _broadcast: bool = False
     typical: int = 0
@@ -220,13 +220,13 @@ class Adversary:
         return self._candidates
 
     @property
-    def earlier(self) -> tuple[Artifact, ...]:
+    def earlier(self) -> Sequence[Artifact]:
         """The artifacts of all clients in an earlier round, in random order."""
         self.threat.require(Capability.SEES_ALL_ROUNDS)
         return self._earlier
 
     @property
-    def latest(self) -> tuple[Artifact, ...]:
+    def latest(self) -> Sequence[Artifact]:
         """The artifacts of the same clients in the observed round, in another random order."""
         self.threat.require(Capability.SEES_ALL_ROUNDS)
         return self._latest
@@ -254,7 +254,7 @@ class Adversary:
         )
 
     @property
-    def earlier_rounds(self) -> tuple[tuple[RecordedRound, tuple[Artifact, ...]], ...]:
+    def earlier_rounds(self) -> tuple[tuple[RecordedRound, Sequence[Artifact]], ...]:
         """Each earlier round with the artifacts of the clients of `earlier`, in the same order; the oldest round first."""
         self.threat.require(Capability.SEES_ALL_ROUNDS)
         return self._earlier_rounds

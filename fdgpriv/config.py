@@ -236,6 +236,11 @@ class AuditConfig(Options):
         )
         targets = self.targets or (dataset.default_target,)
         all_targets = dataset.targets or dataset.names
+        if targets == ALL and (called_all := [name for name in dataset.names if name.lower() == ALL[0]]):
+            raise ValueError(
+                f"--target: want the names of the target domains, as all of them are meant by {ALL[0]} and the dataset has a "
+                f"domain called {called_all[0]}; got {ALL[0]}; rename that domain to audit it alone"
+            )
         targets = all_targets if targets == ALL else tuple(dataset.target(target).name for target in targets)
         if len(set(targets)) != len(targets):
             raise ValueError(f"--target: want each domain once, got {' '.join(targets)}")

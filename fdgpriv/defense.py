@@ -15,6 +15,7 @@ from fdgpriv.federation.disclosure import Disclosure, FederatedMethod
 from fdgpriv.federation.federation import Federation
 from fdgpriv.registry import JOIN, Role
 from fdgpriv.utils.defaults import Bug
+from fdgpriv.utils.user_code import is_user_code
 
 SharedContent = Artifact | StyleDraft
 M = TypeVar("M", bound=FederatedMethod)
@@ -101,7 +102,7 @@ class Defense(Role):
 
     def shared(self, outgoing: SharedContent, rng: torch.Generator, received: ModelState | None = None) -> Artifact:
         """The artifact that is shared instead of `outgoing`."""
-        protected = self.protect(outgoing, rng, received)
+        protected = _protected(self, outgoing, rng, received)
         return protected.finish() if isinstance(protected, StyleDraft) else protected
 
     def withholds(self, artifact: Artifact, samples: int) -> bool:
@@ -135,6 +136,12 @@ class Defense(Role):
             latest: By client, its latest artifact of that kind, or of the kind that the artifact is computed from.
         """
         return artifact
+
+    def released(self, artifact: Artifact, latest: Mapping[str, Artifact]) -> Artifact:
+        """`relayed`, of copies if a user wrote the defense."""
+        if is_user_code(self):
+            artifact, latest = artifact.copied(), {client: other.copied() for client, other in latest.items()}
+        return self.relayed(artifact, latest)
 
     def alters(self, kind: str) -> bool:
         """Whether `protect` changes artifacts of this kind, or those that they are computed from.
@@ -224,7 +231,7 @@ class Combined(Defense):
         self, outgoing: SharedContent, rng: torch.Generator, received: ModelState | None = None
     ) -> Artifact | StyleDraft:
         for part in self.parts:
-            outgoing = part.protect(outgoing, rng, received)
+            outgoing = _protected(part, outgoing, rng, received)
         return outgoing
 
     def withholds(self, artifact: Artifact, samples: int) -> bool:
@@ -247,7 +254,7 @@ class Combined(Defense):
 
     def relayed(self, artifact: Artifact, latest: Mapping[str, Artifact]) -> Artifact:
         for part in self.parts:
-            artifact = part.relayed(artifact, latest)
+            artifact = part.released(artifact, latest)
         return artifact
 
     def alters(self, kind: str) -> bool:
@@ -288,6 +295,15 @@ class Combined(Defense):
 
     def proving(self) -> Sequence[Defense]:
         return [proving for part in self.parts for proving in part.proving()]
+
+
+def _protected(
+    defense: Defense, outgoing: SharedContent, rng: torch.Generator, received: ModelState | None
+) -> SharedContent:
+    """What the defense makes of the content, of copies if a user wrote it: it may change in place what it is given."""
+    if is_user_code(defense):
+        outgoing, received = outgoing.copied(), None if received is None else received.copied()
+    return defense.protect(outgoing, rng, received)
 
 
 def defended(method: M, spec: str, bug: Bug | None = None) -> tuple[M, Defense]:

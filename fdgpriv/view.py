@@ -3,15 +3,18 @@
 Simulated artifacts of controls and artifacts with planted leaks are computed when they are read.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.simulation.mixture import Sent, read
 from fdgpriv.simulation.simulator import Simulator
 from fdgpriv.utils.cache import Cache
+
+T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -71,6 +74,25 @@ class RecordedRound:
     artifacts: Mapping[str, Artifact]
     received_models: Mapping[str, ModelState]
     whole: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Selected(Mapping[str, T]):
+    """The entries of a mapping with these names, which are read when they are asked for."""
+
+    source: Mapping[str, T]
+    names: Sequence[str]
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self.names:
+            raise KeyError(name)
+        return self.source[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,8 +158,8 @@ class SeenRound:
             view_read: Collects the rounds and clients that the attack reads.
         """
         seen = recorded.artifacts if known is None else known & recorded.artifacts.keys()
-        others = {name: recorded.artifacts[name] for name in sorted(seen) if name not in left_out}
-        models = {name: recorded.received_models[name] for name in others if name in recorded.received_models}
+        others = Selected(recorded.artifacts, [name for name in sorted(seen) if name not in left_out])
+        models = Selected(recorded.received_models, [name for name in others if name in recorded.received_models])
         return cls(
             recorded.number,
             recorded.simulator,

@@ -1,7 +1,7 @@
 """The base class of artifacts: exactly the data that crosses a trust boundary and that an adversary may read."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, cached_property, lru_cache
 from typing import Any, ClassVar, Self, get_type_hints
@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self, get_type_hints
 import torch
 from torch import Tensor
 
+from fdgpriv.utils.failures import Failed, attempt
 from fdgpriv.utils.file_memory import LARGE, together_in_file
 from fdgpriv.utils.user_names import JOINERS, plain
 
@@ -95,6 +96,12 @@ class Artifact:
         """The same artifact with another sender's name."""
         return type(self).build(self.tensors(), {**self.facts(), "client": client})
 
+    def copied(self) -> Self:
+        """A copy that shares no tensor with the artifact, in a temporary file if it is large."""
+        tensors = self.tensors()
+        copies = together_in_file(tensors) if self.nbytes >= LARGE else {n: t.clone() for n, t in tensors.items()}
+        return type(self).build(copies, self.facts())
+
     def in_file(self, least: int = LARGE) -> Self:
         """The same artifact, its tensors in one temporary file; itself if it has fewer bytes, or is in a file already.
 
@@ -150,6 +157,15 @@ def _types(kind: type[Any]) -> dict[str, Any]:
 
 
 Message = list[Artifact]
+
+
+def copied_message(message: Sequence[Artifact]) -> Message:
+    """Copies of these artifacts, one of each; anything else, and what cannot be copied, as it is: the wire refuses it."""
+    copies: dict[int, Artifact] = {}
+    for artifact in message:
+        if isinstance(artifact, Artifact) and not isinstance(copied := attempt(artifact.copied), Failed):
+            copies[id(artifact)] = copied
+    return [copies.get(id(artifact), artifact) for artifact in message]
 
 
 def client_name(given: object, what: str) -> str:

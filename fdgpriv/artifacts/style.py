@@ -1,7 +1,7 @@
 """Style artifacts: style statistics, amplitude spectra and the interpolation style; and per-image drafts."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -104,6 +104,11 @@ class StyleDraft:
             at=self.at,
             rule=self.rule,
         )
+
+    def copied(self) -> "StyleDraft":
+        """A copy that shares no tensor with the draft."""
+        maps = None if self.maps is None else self.maps.clone()
+        return replace(self, mean=self.mean.clone(), std=self.std.clone(), maps=maps)
 
     def finish(self) -> StyleStatistics:
         """The undefended artifact: pooled moments by the rule, and biased variances over images (StableFDG Eq. 2)."""

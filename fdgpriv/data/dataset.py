@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fdgpriv.data.pixels import FloatImages, joined
+from fdgpriv.utils.file_memory import together_in_file
 from fdgpriv.utils.seeds import generator
 from fdgpriv.utils.suggestions import did_you_mean, same_name
 from fdgpriv.utils.user_names import plain
@@ -217,6 +218,14 @@ class ClientData:
         for pixels, labels in ((self.pixels, self.labels), (self.held_out_pixels, self.held_out_labels)):
             if len(pixels) != len(labels):
                 raise ValueError(f"{self.client}: want a label for each image, got {len(pixels)} and {len(labels)}")
+
+    def copied(self) -> "ClientData":
+        """A copy that shares no tensor with these data, large ones in temporary files."""
+        tensors = (self.pixels, self.labels, self.held_out_pixels, self.held_out_labels)
+        pixels, labels, held_out_pixels, held_out_labels = together_in_file(dict(enumerate(tensors))).values()
+        return replace(
+            self, pixels=pixels, labels=labels, held_out_pixels=held_out_pixels, held_out_labels=held_out_labels
+        )
 
     def __len__(self) -> int:
         return len(self.pixels)

@@ -15,6 +15,7 @@ from fdgpriv.evaluation.artifact_weight import (
     weight_at,
 )
 from fdgpriv.evaluation.checked_predictions import checked_predictions
+from fdgpriv.evaluation.copied_adversary import inferred
 from fdgpriv.evaluation.trial import AdversaryTrials, CalibrationTrial, ScoredObservation, Trial
 from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.tasks.task import Baselines, Predictions, Task
@@ -57,7 +58,7 @@ class Inferred:
             calibration = [trial for trial in adversary_trials.calibration if trial.size in sizes]
         observations = [*truth_of, *(trial.scored.observation for trial in calibration)]
         truths = [*truth_of.values(), *(trial.scored.truth for trial in calibration)]
-        answer = attack.infer(adversary, observations, rng)
+        answer = inferred(attack, adversary, observations, rng)
         predictions = checked_predictions(attack.name(), answer, attack.task, adversary, truths)
         values, count = list(predictions.values), len(truth_of)
         return cls(

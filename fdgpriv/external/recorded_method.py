@@ -33,6 +33,8 @@ _HOOKED = Lock()
 class Network:
     """The recorded network, with the conversion of images (N, 3, S, S) in [0, 1] to its input.
 
+    The user's functions and networks get copies of images and labels, which they may change in place.
+
     Args:
         model: The network in its initial state of the recorded training.
         adapt: The conversion; None for none.
@@ -41,26 +43,23 @@ class Network:
     def __init__(self, model: nn.Module, adapt: Features | None) -> None:
         self.adapt = adapt
         self._model = copied(model).eval()
-        self._hook: int | None = None
-        if adapt is not None:
-            self._hook = self._model.register_forward_pre_hook(lambda _, inputs: (adapt(inputs[0]), *inputs[1:])).id
+        self._hook = self._model.register_forward_pre_hook(lambda _, inputs: (self.adapted(inputs[0]), *inputs[1:])).id
 
     def new(self) -> nn.Module:
         """A new copy of the network, which converts its input."""
         return copied(self._model)
 
     def adapted(self, images: Tensor) -> Tensor:
-        """The images, converted to the input of the user's network."""
-        return images if self.adapt is None else self.adapt(images)
+        """A copy of the images, converted to the input of the user's network."""
+        return images.clone() if self.adapt is None else self.adapt(images.clone())
 
     def train(self, train: Train, model: nn.Module, data: ClientData, round: int, rng: torch.Generator) -> None:
         """Trains `model`, a result of `new`, in place by the user's function, which gets converted images."""
-        hook = None if self._hook is None else model._forward_pre_hooks.pop(self._hook)
+        hook = model._forward_pre_hooks.pop(self._hook)
         try:
-            train(model, self.adapted(as_images(data.pixels)), data.labels, round, rng)
+            train(model, self.adapted(as_images(data.pixels)), data.labels.clone(), round, rng)
         finally:
-            if hook is not None and self._hook is not None:
-                model._forward_pre_hooks[self._hook] = hook
+            model._forward_pre_hooks[self._hook] = hook
 
 
 class UserTraining:
@@ -133,16 +132,19 @@ class EncoderStyles(StyleSource):
         encoder_of: Gives the encoder of a model, from the network's input to features (B, C, h, w).
         network: Converts images.
         layer: Name of the encoder's output.
+        changes_model: Whether `encoder_of` may change its model, so that it gets a copy.
     """
 
-    def __init__(self, encoder_of: Callable[[nn.Module], Features], network: Network, layer: str) -> None:
-        self.encoder_of, self.network, self.layer = encoder_of, network, layer
+    def __init__(
+        self, encoder_of: Callable[[nn.Module], Features], network: Network, layer: str, changes_model: bool = False
+    ) -> None:
+        self.encoder_of, self.network, self.layer, self.changes_model = encoder_of, network, layer, changes_model
 
     def layers(self, model: nn.Module) -> tuple[str, ...]:
         return (self.layer,)
 
     def features(self, model: nn.Module, layer: str) -> Features:
-        encoder = self.encoder_of(model)
+        encoder = self.encoder_of(copied(model) if self.changes_model else model)
         return lambda images: encoder(self.network.adapted(images))
 
 
@@ -173,7 +175,7 @@ class BatchEncoderStyles(EncoderStyles):
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.reset_running_stats()
                 module.momentum = None  # the statistics of the one batch
-        self.features(framed, layer)(images)
+        self.encoder_of(framed)(self.network.adapted(images))
         return framed.eval()
 
 

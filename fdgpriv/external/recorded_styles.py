@@ -77,7 +77,8 @@ def style_computation(
     layer, rule, in_batch = min(deviations, key=lambda key: deviations[key])
     encoder_of = encoder if callable(encoder) else output_of_layer(layer)
     source_class = FrozenEncoderStyles if frozen else BatchEncoderStyles if in_batch else EncoderStyles
-    return StyleComputation(source_class(encoder_of, network, layer), layer, rule, deviations[layer, rule, in_batch])
+    source = source_class(encoder_of, network, layer, callable(encoder))
+    return StyleComputation(source, layer, rule, deviations[layer, rule, in_batch])
 
 
 def _mean_deviations(
@@ -124,7 +125,7 @@ def _moments_by_layer(
 def _features(encoder: StyleEncoder | None, model: nn.Module, images: Tensor) -> dict[str, Tensor]:
     """By layer, its output: of the encoder, or of every layer if there is no encoder."""
     if callable(encoder):
-        return {ENCODER: encoder(model)(images)}
+        return {ENCODER: encoder(copied(model))(images)}
     names = [name for name, _ in model.named_modules() if name] if encoder is None else [encoder]
     with _outputs(model, names) as outputs:
         model.forward(images)  # not a call, which would convert the images again

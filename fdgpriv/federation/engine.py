@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from fdgpriv.artifacts.artifact import SERVER, Message
+from fdgpriv.artifacts.artifact import SERVER, Message, copied_message
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.defense import Defense
@@ -20,7 +20,7 @@ from fdgpriv.federation.checkpoint import Checkpoints
 from fdgpriv.federation.disclosure import FederatedMethod
 from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.participant import stream
-from fdgpriv.federation.request import Answers, Request
+from fdgpriv.federation.request import Answers, Request, copied_request
 from fdgpriv.federation.state import Resumable
 from fdgpriv.federation.stored_loops import PassRepeated, StoredLoops
 from fdgpriv.federation.transcript import Transcript
@@ -29,6 +29,7 @@ from fdgpriv.federation.wire import Wire
 from fdgpriv.utils.arithmetic import fixed_arithmetic
 from fdgpriv.utils.file_memory import LARGE
 from fdgpriv.utils.memory import return_freed
+from fdgpriv.utils.user_code import is_user_code
 
 # Answers after which freed memory is returned, in 1 ms: what stays of an answer lies in gaps of what its training freed, so
 # that the tensors of the next training do not fit there, and the heap would grow by the largest for each client.
@@ -184,9 +185,13 @@ class Engine(Resumable, ABC):
                 if loops is not None:
                     loops.on_ask()
                 self.log.update(request.diagnostics)
+                if copies := is_user_code(method):
+                    request = copied_request(request)
                 answers = self._exchange(clients, request, wire, pool)
                 if any(artifact.nbytes >= LARGE for message in answers.values() for artifact in message):
                     return_freed()
+                if copies:
+                    answers = {client: copied_message(message) for client, message in answers.items()}
                 request = server.send(answers)
         except StopIteration as done:
             model: nn.Module = done.value

@@ -6,7 +6,7 @@ from zlib import crc32
 
 import torch
 
-from fdgpriv.artifacts.artifact import SERVER, Message
+from fdgpriv.artifacts.artifact import SERVER, Message, copied_message
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.defense import Defense
@@ -15,6 +15,7 @@ from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.state import Resumable
 from fdgpriv.federation.upload import ClientFailed, client_errors
 from fdgpriv.utils.seeds import generator
+from fdgpriv.utils.user_code import is_user_code
 
 CONSTRUCTION = "its construction"  # in errors, what precedes a client's first request
 
@@ -36,6 +37,7 @@ class Participant(Resumable):
         rng: Random numbers of the client.
         noise: Random numbers of the defense.
         received: The latest model received from the server; None before the first one.
+        copies: Whether a user wrote the client, which then gets and gives copies of tensors.
     """
 
     # generators last, since loading the others may draw from them
@@ -48,6 +50,7 @@ class Participant(Resumable):
     rng: torch.Generator
     noise: torch.Generator
     received: ModelState | None = None
+    copies: bool = False
 
     @classmethod
     def of(cls, method: FederatedMethod, federation: Federation, data: ClientData, defense: Defense) -> Self:
@@ -59,7 +62,9 @@ class Participant(Resumable):
         name, seed = data.client, federation.seed
         rng, noise = stream(seed, name), stream(seed, f"defense of {name}")
         with client_errors(name, CONSTRUCTION, None):
-            return cls(name, len(data), defense, method.client(federation, data, rng), rng, noise)
+            copies = is_user_code(method)
+            client = method.client(federation, data.copied() if copies else data, rng)
+            return cls(name, len(data), defense, client, rng, noise, copies=copies or is_user_code(client))
 
     def answer(self, verb: str, round: int, message: Message) -> Message:
         """The client's answer to a request, as it leaves the client: defended.
@@ -70,9 +75,10 @@ class Participant(Resumable):
         models = [artifact for artifact in message if isinstance(artifact, ModelState) and artifact.client == SERVER]
         self.received = models[-1] if models else self.received
         with client_errors(self.name, verb, round):
-            outgoing = getattr(self.client, verb)(message)
+            outgoing = getattr(self.client, verb)(copied_message(message) if self.copies else message)
             if not isinstance(outgoing, list | tuple):
                 wanted = f"want a list of artifacts, got {type(outgoing).__name__}"
                 raise ClientFailed(self.name, verb, round, wanted)
             shared = [self.defense.shared(content, self.noise, self.received) for content in outgoing]
+            shared = copied_message(shared) if self.copies else shared
             return [artifact for artifact in shared if not self.defense.withholds(artifact, self.samples)]

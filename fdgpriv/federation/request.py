@@ -1,11 +1,11 @@
 """Requests of a server to its clients, and the types of a method's server generator."""
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import nn
 
-from fdgpriv.artifacts.artifact import Message
+from fdgpriv.artifacts.artifact import Message, copied_message
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.federation.upload import ExpectedArtifact
 
@@ -42,6 +42,14 @@ class Request:
         if self.number is not None:
             return self.number
         return max((artifact.round for artifact in self.messages[client]), default=0)
+
+
+def copied_request(request: Request) -> Request:
+    """The request with copies of its artifacts, one of each, so that a server may change its own in place."""
+    copies = copied_message([artifact for message in request.messages.values() for artifact in message])
+    by_client = {client: [copies.pop(0) for _ in message] for client, message in request.messages.items()}
+    evaluated = None if request.evaluated is None else request.evaluated.copied()
+    return replace(request, messages=by_client, evaluated=evaluated)
 
 
 Answers = dict[str, Message]

@@ -151,7 +151,7 @@ class Wire:
         kind = artifact.aggregated_from if artifact.client == SERVER else artifact.kind
         if artifact.client == SERVER and kind not in self.latest:
             return artifact
-        return self.defense.relayed(artifact, self.latest.get(kind, {}))
+        return self.defense.released(artifact, self.latest.get(kind, {}))
 
     def _record(self, artifact: Artifact, sender: str, receiver: str, verb: str, round: int | None = None) -> Artifact:
         """Checks and records one transfer; returns the artifact as it is stored. `round` is that of a relay."""

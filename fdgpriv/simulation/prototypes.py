@@ -11,7 +11,7 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.prototypes import ClassPrototypes, ClusterPrototypes
 from fdgpriv.simulation.artifact_series import ArtifactSeries, EarlierRound
 from fdgpriv.simulation.recorded_run import RecordedRun
-from fdgpriv.simulation.simulator import ClientSample, ClientSimulator, DefendedSimulator, InRound, Simulator
+from fdgpriv.simulation.simulator import ClientSample, ClientSimulator, DefendedSimulator, InRound, Simulator, asked
 from fdgpriv.threat import Capability
 
 _BATCH_SIZE = 256  # images
@@ -37,9 +37,8 @@ class PrototypeSimulator(ClientSimulator, DefendedSimulator):
 
     def answer(self, sample: ClientSample, rng: torch.Generator) -> Message:
         client = self.client(sample, rng)
-        getattr(client, self.training_verb)([sample.received_model, *self.broadcast])
-        answer: Message = getattr(client, self.verb)([])
-        return answer
+        asked(client, self.training_verb, [sample.received_model, *self.broadcast])
+        return asked(client, self.verb, [])
 
     def vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         """(K D + K,): the features of all classes, and whether each class is present."""

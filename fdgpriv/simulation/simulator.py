@@ -12,12 +12,13 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from fdgpriv.artifacts.artifact import PEER, Artifact, Message
+from fdgpriv.artifacts.artifact import PEER, Artifact, Message, copied_message
 from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.defense import Defense
 from fdgpriv.federation.disclosure import FederatedMethod
 from fdgpriv.federation.federation import Federation
+from fdgpriv.utils.user_code import is_user_code
 
 A = TypeVar("A", bound=Artifact)
 
@@ -209,6 +210,13 @@ class ClientSimulator(Simulator):
 
 def answered(client: Any, verb: str, received_model: Artifact, kind: type[A]) -> A:
     """The one artifact of this kind in the client's answer to `verb`, given the received artifact."""
-    answer: Message = getattr(client, verb)([received_model])
-    (artifact,) = (artifact for artifact in answer if isinstance(artifact, kind))
+    (artifact,) = (artifact for artifact in asked(client, verb, [received_model]) if isinstance(artifact, kind))
     return artifact
+
+
+def asked(client: Any, verb: str, message: Message) -> Message:
+    """The client's answer to `verb`; a client that a user wrote gets and gives copies."""
+    if not is_user_code(client):
+        answer: Message = getattr(client, verb)(message)
+        return answer
+    return copied_message(getattr(client, verb)(copied_message(message)))

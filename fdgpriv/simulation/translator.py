@@ -13,7 +13,7 @@ from fdgpriv.artifacts.statistics import TranslatedLatents
 from fdgpriv.models.cpu_io import device_of
 from fdgpriv.simulation.artifact_series import ArtifactSeries
 from fdgpriv.simulation.recorded_run import RecordedRun
-from fdgpriv.simulation.simulator import ClientSample, ClientSimulator, Simulator
+from fdgpriv.simulation.simulator import ClientSample, ClientSimulator, Simulator, asked
 from fdgpriv.utils.seeds import generator
 
 _LATENTS = 256  # drawn from N(0, 1), the same for every translator
@@ -42,7 +42,7 @@ class TranslatorSimulator(ClientSimulator):
         for name, sample in zip(names, samples, strict=True):
             template = replace(self.client_template, client=name)
             client = replace(self, federation=federation, client_template=template).client(sample, rng)
-            answer: Message = getattr(client, self.verb)([sample.received_model])
+            answer = asked(client, self.verb, [sample.received_model])
             if sample.defended:
                 answer = [self.defense.shared(artifact, rng, sample.received_model) for artifact in answer]
             answers[name] = answer

@@ -6,10 +6,12 @@ from itertools import accumulate
 from math import prod
 from pathlib import Path
 from tempfile import gettempdir, mkstemp
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 import torch
 from torch import Tensor
+
+K = TypeVar("K")
 
 LARGE = 2**21  # bytes from which a tensor is kept in a file
 _ALIGNED = 64  # bytes; tensors in one file begin at multiples of it
@@ -39,7 +41,7 @@ def empty_in_file(*shape: int) -> Tensor:
     return torch.zeros(shape) if size < LARGE else _file(size).view(torch.float32).view(shape)
 
 
-def together_in_file(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def together_in_file(tensors: Mapping[K, Tensor]) -> dict[K, Tensor]:
     """Tensors on the CPU with the same values, one after the other in one temporary file, as `in_file`."""
     return dict(zip(tensors, _mapped([tensor.cpu() for tensor in tensors.values()]), strict=True))
 
