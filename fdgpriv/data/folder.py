@@ -12,6 +12,7 @@ from fdgpriv.data.image_cache import Say
 from fdgpriv.data.images import SUFFIXES, Progress
 from fdgpriv.data.labelled_files import labelled_domains
 from fdgpriv.data.names import ABOUT, GIVEN_LAYOUT, LAYOUT
+from fdgpriv.data.splits import check_no_splits
 from fdgpriv.data.unread import CIRCLE, HIDDEN, INSIDE, NO_IMAGE, OUTSIDE, Unread
 from fdgpriv.utils.file_names import check_name
 from fdgpriv.utils.user_names import plain
@@ -38,6 +39,7 @@ def folder(root: Path, image_size: int, progress: Progress | None = None, say: S
     places, files = entries(root, unread)
     unread.add(OUTSIDE, files)
     domains_in = by_name(places)
+    check_no_splits(domains_in, root, f"a folder of each domain ({LAYOUT})")
     if len(domains_in) < 2:
         got = ", ".join(domains_in) or "none"
         raise ValueError(f"want at least two domains in {root} ({LAYOUT}), got {got}")
@@ -84,6 +86,8 @@ def read_domains(
         domain: by_name(path for folder in split for path in entries(folder, unread).folders)
         for domain, split in places.items()
     }
+    for domain, folders in class_folders.items():
+        check_no_splits(folders, places[domain][0], f"a folder of each class ({LAYOUT})")
     classes = sorted({name for folders in class_folders.values() for name in folders})
     if len(classes) < 2:
         raise ValueError(
@@ -161,13 +165,18 @@ def by_name(paths: Iterable[Path]) -> dict[str, list[Path]]:
 
 
 def class_images(place: Path, unread: Unread) -> list[Path]:
-    """The image files of one class, sorted by name."""
+    """The image files of one class, sorted by name; ValueError if there are none."""
+    if not (paths := image_files(place, unread)):
+        raise ValueError(f"want at least one image ({', '.join(SUFFIXES)}) in {place}, got none{_if_clients([place])}")
+    return paths
+
+
+def image_files(place: Path, unread: Unread) -> list[Path]:
+    """The image files in this folder, sorted by name; the others, and images in folders inside, are counted as not read."""
     inside = entries(place, unread)
     paths = [path for path in inside.files if path.suffix.lower() in SUFFIXES]
     unread.add(INSIDE, inside.folders)
     unread.add(NO_IMAGE, [path for path in inside.files if path.suffix.lower() not in SUFFIXES])
-    if not paths:
-        raise ValueError(f"want at least one image ({', '.join(SUFFIXES)}) in {place}, got none{_if_clients([place])}")
     for path in paths:
         if not path.is_file() and path.exists():
             raise ValueError(f"want a readable image in {path}, got: not a regular file")

@@ -14,6 +14,7 @@ from fdgpriv.data.image_cache import Say
 from fdgpriv.data.images import SUFFIXES, Progress
 from fdgpriv.data.labelled_files import labelled_domains
 from fdgpriv.data.names import ABOUT, GIVEN_LAYOUT
+from fdgpriv.data.splits import check_no_splits
 from fdgpriv.data.table import ListedFiles, is_table, table_rows
 from fdgpriv.data.unread import OUTSIDE, Unread
 from fdgpriv.utils.file_names import check_name
@@ -53,6 +54,7 @@ def given(root: Path, image_size: int, progress: Progress | None = None, say: Sa
         check_folder(root)
         unread = Unread(root)
         images = list(_of_folders(root, unread))
+    _check_splits(images, root)
     clients = _clients(images, root)
     beside = [] if is_table(root) else _by_domain(images, lambda image: image.client)
     check_case(clients, f"clients of {root}", beside)
@@ -75,6 +77,7 @@ def given(root: Path, image_size: int, progress: Progress | None = None, say: Sa
 def listed(table: Path, image_size: int, progress: Progress | None = None, say: Say | None = None) -> Dataset:
     """The dataset that a table in CSV lists, with the columns path, domain and class; arguments as of `given`."""
     images = list(_of_table(table, ("path", "domain", "class")))
+    _check_splits(images, table)
     return _dataset(images, table, image_size, Unread(table.parent), progress, say)
 
 
@@ -95,6 +98,16 @@ def _dataset(
     return Dataset(
         "folder", classes, domains, names[-1], about, limits(image_size), flip=True, translate=0.1, warnings=warnings
     )
+
+
+def _check_splits(images: Sequence[_Image], root: Path) -> None:
+    """Raises ValueError if domains, clients or classes are splits."""
+    for wanted, names in (
+        ("domains", [image.domain for image in images]),
+        ("clients", [image.client for image in images]),
+        ("classes", [image.label for image in images]),
+    ):
+        check_no_splits(dict.fromkeys(names), root, f"the names of {wanted}")
 
 
 def _by_domain(images: Iterable[_Image], name: Callable[[_Image], str]) -> list[set[str]]:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 
+from fdgpriv.data import tiff
 from fdgpriv.utils.environment import usable_cores
 from fdgpriv.utils.warnings_filter import warnings_ignored
 
@@ -26,7 +27,15 @@ _FORMATS = ("BMP", "DIB", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _MOST_PIXELS = 64_000_000
 _WORKERS = 8
 _DISPLAY_GAMMA = 2.2
-_BITS, _PHOTOMETRIC, _WHITE_IS_ZERO = 258, 262, 0  # of TIFF
+_HEAD = 12  # bytes that a file's format is known by
+_SIGNATURES = (  # of the formats whose files begin with fixed bytes, TIFF excepted
+    *((b"\xff\xd8\xff", "JPEG"), (b"\x89PNG\r\n", "PNG"), (b"GIF8", "GIF"), (b"RIFF", "WEBP"), (b"BM", "BMP")),
+    *((b"P%d" % number, "PPM") for number in range(1, 7)),
+)
+
+
+class UnknownPixels(ValueError):
+    """An image whose file is not read to the pixels that it tells, or tells too little."""
 
 
 def decoded(paths: Sequence[Path], image_size: int, progress: Progress | None = None) -> Iterator[NDArray[np.uint8]]:
@@ -60,27 +69,58 @@ def _read(path: Path, image_size: int) -> NDArray[np.uint8]:
         with Image.open(path, formats=_FORMATS) as image:
             if image.width * image.height <= _MOST_PIXELS:
                 image.draft("RGB", (2 * image_size, 2 * image_size))  # decode JPEGs at reduced size
-                return np.asarray(_as_seen(image).resize((image_size, image_size), Image.Resampling.BICUBIC))
+                return stretched(as_seen(image), image_size)
             fault = f"{image.width} x {image.height} pixels, more than {_MOST_PIXELS:,}"
     except FileNotFoundError:
         fault = "a broken symbolic link" if path.is_symlink() else "no such file"
     except UnidentifiedImageError:
-        fault = f"a format other than {', '.join(_FORMATS)}"
+        fault = _unidentified(path)
     except Image.DecompressionBombError:
         fault = f"more than {_MOST_PIXELS:,} pixels"
-    except Exception as error:  # decoders raise OSError, SyntaxError, struct.error, ... for damaged files
-        fault = (str(error).splitlines() or [type(error).__name__])[0]
+    except UnknownPixels as error:
+        fault = _first_line(error)
+    except OSError as error:
+        fault = error.strerror or f"truncated or damaged data ({_first_line(error)})"
+    except Exception as error:  # decoders raise SyntaxError, struct.error, ... for damaged files
+        fault = f"truncated or damaged data ({_first_line(error)})"
     raise ValueError(f"want a readable image in {path}, got: {fault}")
 
 
-def _as_seen(image: Image.Image) -> Image.Image:
-    """The opened image in mode RGB, see `decoded`."""
-    gamma = _gamma(image)
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _unidentified(path: Path) -> str:
+    """What a file is that no decoder takes."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+            if not head:
+                return "an empty file"
+            if tiff.is_tiff(head):
+                file.seek(0)
+                return tiff.kind_in(file)
+    except OSError as error:
+        return error.strerror or "an unreadable file"
+    name = next((name for signature, name in _SIGNATURES if head.startswith(signature)), None)
+    return f"a format other than {', '.join(_FORMATS)}" if name is None else f"a truncated or damaged {name} file"
+
+
+def as_seen(image: Image.Image) -> Image.Image:
+    """A copy of the image in mode RGB, see `decoded`.
+
+    Raises:
+        UnknownPixels: It is a TIFF of a kind that is not read, or its levels have no known white.
+    """
+    if (unread := tiff.unread_kind(image)) is not None:
+        raise UnknownPixels(unread)
+    gamma, is_inverted, bits = _gamma(image), tiff.white_is_zero(image), tiff.bits(image) or 16
     key = _transparent_colour(image)
-    image.load()
+    image = image.copy()
     with suppress(Exception):  # damaged metadata do not hide the image
         ImageOps.exif_transpose(image, in_place=True)
-    colours, alpha = _split(image, key, gamma)
+    shares = _shares(image, bits, is_inverted) if image.mode[0] in "IF" else None
+    colours, alpha = _split(image, key, gamma, shares)
     profile = image.info.get("icc_profile")
     if image.mode == "LAB":
         colours = _transformed(colours, _from_lab())
@@ -95,12 +135,26 @@ def _as_seen(image: Image.Image) -> Image.Image:
     return white
 
 
-def _split(image: Image.Image, key: Colour | None, gamma: float) -> tuple[Image.Image, Image.Image | None]:
-    """The colours with 8 bits per channel (mode L, RGB, CMYK or LAB) and the opacity (L); None where all is opaque."""
-    if image.mode[0] in "IF":
-        levels = np.asarray(image)
-        grey = Image.fromarray((255 * _shares(image, levels) ** gamma).round().astype(np.uint8))
-        return grey, None if key is None else Image.fromarray(np.where(levels == key, 0, 255).astype(np.uint8))
+def stretched(image: Image.Image, image_size: int) -> NDArray[np.uint8]:
+    """The image (S, S, 3) of an RGB one, stretched to a square of side S = `image_size`."""
+    return np.asarray(image.resize((image_size, image_size), Image.Resampling.BICUBIC))
+
+
+def _split(
+    image: Image.Image, key: Colour | None, gamma: float, shares: NDArray[np.float64] | None
+) -> tuple[Image.Image, Image.Image | None]:
+    """The colours with 8 bits per channel (mode L, RGB, CMYK or LAB) and the opacity (L); None where all is opaque.
+
+    Args:
+        image: The decoded image.
+        key: The colour that is transparent.
+        gamma: As of `_gamma`.
+        shares: Grey levels as of `_shares`; None of an image with 8 bits per channel.
+    """
+    if shares is not None:
+        grey = Image.fromarray((255 * shares**gamma).round().astype(np.uint8))
+        opacity = np.where(np.asarray(image) == key, 0, 255).astype(np.uint8)
+        return grey, None if key is None else Image.fromarray(opacity)
     if key is not None:
         image.info["transparency"] = key
     if image.has_transparency_data:
@@ -111,20 +165,24 @@ def _split(image: Image.Image, key: Colour | None, gamma: float) -> tuple[Image.
     return image.convert("L" if image.mode == "1" else "RGB"), None
 
 
-def _shares(image: Image.Image, levels: NDArray[np.generic]) -> NDArray[np.float64]:
-    """Grey levels of more than 8 bits as shares of white, in [0, 1]; ValueError if the file does not tell what white is."""
-    tags: dict[int, object] = dict(getattr(image, "tag_v2", {}))
-    bits = tags.get(_BITS, (16,))
-    size = bits[0] if isinstance(bits, tuple) else bits
+def _shares(image: Image.Image, size: int, is_inverted: bool) -> NDArray[np.float64]:
+    """Grey levels of more than 8 bits as shares of white, in [0, 1]; UnknownPixels if the file does not tell what white is.
+
+    Args:
+        image: The decoded image.
+        size: Bits per level of the file.
+        is_inverted: Whether 0 is white.
+    """
+    levels = np.asarray(image)
     darkest, brightest = float(levels.min()), float(levels.max())
-    white = 1.0 if image.mode == "F" else 2.0 ** int(str(size)) - 1
+    white = 1.0 if image.mode == "F" else 2.0**size - 1
     if size not in (12, 16, 32) or (size == 32 and image.mode != "F") or not 0 <= darkest <= brightest <= white:
-        raise ValueError(
+        raise UnknownPixels(
             f"grey levels from {darkest:g} to {brightest:g} of {size} bits, of which no white is known; "
             "save 8 or 16 bits, or floats in [0, 1]"
         )
     shares = levels.astype(np.float64) / white
-    return 1 - shares if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO else shares
+    return 1 - shares if is_inverted else shares
 
 
 def _transparent_colour(image: Image.Image) -> Colour | None:

@@ -106,9 +106,8 @@ def recorded_federation(
     method = RecordedMethod(network, disclosure, disclosure.otherwise)
     federation = Federation(tuple(population.clients), classes, images.image_size, _no_backbone, seed)
     final = _final_model(transcript, network, population, disclosure.weights)
-    return RecordedFederation(
-        population, method, federation, transcript, final, (*sentences(transcript.omissions), *notes, *facts)
-    )
+    all_notes = (*sentences(transcript.omissions), *images.notes, *notes, *facts)
+    return RecordedFederation(population, method, federation, transcript, final, all_notes)
 
 
 def _no_backbone(rng: torch.Generator) -> Any:

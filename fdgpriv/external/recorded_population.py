@@ -30,8 +30,9 @@ class GivenFederation:
         domain_of: By client, its domain. Clients without one get `NO_DOMAIN`, or the domain of all public images if no
             client has a domain.
         public: By domain, images that adversaries may hold.
-        class_names: Names of the classes of images in folders; empty otherwise.
+        class_names: Names of the classes of images in folders, or of labels that are words; empty otherwise.
         channels: 1 or 3, of the images as given.
+        notes: Sentences about what folders have besides images.
     """
 
     clients: Mapping[str, GivenImages]
@@ -39,6 +40,7 @@ class GivenFederation:
     public: Mapping[str, GivenImages]
     class_names: tuple[str, ...]
     channels: int
+    notes: tuple[str, ...] = ()
 
     @property
     def image_size(self) -> int:
@@ -73,7 +75,7 @@ class GivenFederation:
     def public_images(self, domain: str) -> Domain:
         """The public images of this domain; there may be none."""
         if domain in self.public:
-            return Domain(domain, *self.public[domain][:2])
+            return Domain(domain, self.public[domain].pixels, self.public[domain].labels)
         any_images = next(iter(self.clients.values()))
         return Domain(domain, any_images.pixels[:0], any_images.labels[:0])
 
@@ -115,6 +117,7 @@ def given_federation(clients: Mapping[str, Any], public: Mapping[str, Any], imag
         dict(zip(public, images[len(clients) :], strict=True)),
         class_names,
         channels,
+        tuple(f"Not read of {name}: {part.unread}." for name, part in given.items() if part.unread),
     )
 
 
@@ -217,7 +220,7 @@ class PublicDivision:
 
 def _check_labels(given: GivenFederation, classes: int) -> None:
     """Raises ValueError if a label is not below the number of classes."""
-    for name, (_, labels, _) in (*given.clients.items(), *given.public.items()):
+    for name, (_, labels, *_) in (*given.clients.items(), *given.public.items()):
         if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
             raise ValueError(
                 f"{name}: want labels from 0 to {classes - 1}, as the network has {classes} outputs; "
