@@ -408,7 +408,7 @@ def test_classes_of_folders_are_joined(tmp_path: Path) -> None:
         ([{"text": "word"}], "want rows with image"),
         ([3], "want items"),
         ((torch.zeros(2, 3, 8, 9), torch.zeros(2)), "want square images"),
-        ((torch.zeros(2, 3, 8, 8), torch.zeros(2)), "whole numbers"),
+        ((torch.zeros(2, 3, 8, 8), torch.tensor([0.5, 1])), "whole numbers"),
         ([(torch.zeros(3, 8, 8), 0), (torch.zeros(3, 9, 9), 0)], "of one size"),
     ],
 )

@@ -2,6 +2,8 @@
 
 import csv
 import os
+import re
+import shutil
 import struct
 import zlib
 from collections.abc import Callable, Sequence
@@ -385,9 +387,39 @@ def test_what_is_not_read_is_counted_by_reason(root: Path) -> None:
     assert line.startswith(f"not read in {root}: ")
     counts = "hidden (names that begin with . or __MACOSX): 2; links to folders that they lie in: 1; "
     counts += "files outside the folders of classes: 3; folders inside the folders of classes: 1; "
+    counts += "images in folders inside the folders of classes: 1; "
     counts += "files without the name of an image (.txt): 1"
     assert dataset.about.endswith(f" Not read: {counts}.")
     assert "(.txt): 1, e.g. day/cat/b.txt" in line
+
+
+@pytest.mark.parametrize(
+    "splits", [("train", "val", "test"), ("Training", "dev"), ("TEST_SET", "train-images", "labels")]
+)
+def test_splits_are_neither_domains_nor_classes(splits: tuple[str, ...], root: Path, tmp_path: Path) -> None:
+    wanted = f"a folder of each domain (ROOT/<domain>/<class>/*.jpg) in {tmp_path / 'splits'}, got the splits "
+    for split in splits:
+        shutil.copytree(root / "day", tmp_path / "splits" / split)
+        shutil.copytree(root / "day", tmp_path / "inside" / "images" / split)
+    with refused("^want " + re.escape(wanted)):
+        load("folder", root=tmp_path / "splits", image_size=SIDE)
+    shutil.copytree(root / "day", tmp_path / "inside" / "photo")
+    with refused(r"^want a folder of each class .* in .*inside/images, got the splits "):
+        load("folder", root=tmp_path / "inside", image_size=SIDE)
+    with refused("^want the names of clients in .*, got the splits "):
+        load("folder", root=tmp_path / "inside", image_size=SIDE, divided=True)
+    table = tmp_path / "images.csv"
+    files = [path for split in splits for path in (tmp_path / "splits" / split).rglob("*.*")]
+    rows = [f"{path},{path.parent.parent.name},{path.parent.name}" for path in files]
+    table.write_text("\n".join(["path,domain,class", *rows]), encoding="utf-8")
+    with refused("^want the names of domains in .*images.csv, got the splits "):
+        load("folder", root=table, image_size=SIDE)
+
+
+def test_a_single_split_s_name_is_a_class_like_others(root: Path) -> None:
+    for domain in ("day", "night"):
+        (root / domain / "dog").rename(root / domain / "train")
+    assert load("folder", root=root, image_size=SIDE).classes == ("cat", "owl", "train")
 
 
 def test_an_image_that_is_there_twice_is_told(tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ from fdgpriv.data.images import SUFFIXES, Progress
 from fdgpriv.data.labelled_files import labelled_domains
 from fdgpriv.data.names import ABOUT, GIVEN_LAYOUT, LAYOUT
 from fdgpriv.data.splits import check_no_splits
-from fdgpriv.data.unread import CIRCLE, HIDDEN, INSIDE, NO_IMAGE, OUTSIDE, Unread
+from fdgpriv.data.unread import CIRCLE, HIDDEN, INSIDE, NESTED, NO_IMAGE, OUTSIDE, Unread
 from fdgpriv.utils.file_names import check_name
 from fdgpriv.utils.user_names import plain
+
+_HIDDEN = (".", "__MACOSX")  # beginnings of names
 
 
 class Entries(NamedTuple):
@@ -137,7 +139,7 @@ def entries(place: Path, unread: Unread) -> Entries:
             named = sorted((Path(entry.path), _is_folder(entry)) for entry in scanned)
     except OSError as error:
         raise ValueError(f"want a readable folder in {place}, got: {error.strerror}") from None
-    hidden = [path for path, _ in named if path.name.startswith((".", "__MACOSX"))]
+    hidden = [path for path, _ in named if path.name.startswith(_HIDDEN)]
     unread.add(HIDDEN, hidden)
     named = [(path, is_folder) for path, is_folder in named if path not in set(hidden)]
     parents = {place.resolve(), *place.resolve().parents}
@@ -176,11 +178,22 @@ def image_files(place: Path, unread: Unread) -> list[Path]:
     inside = entries(place, unread)
     paths = [path for path in inside.files if path.suffix.lower() in SUFFIXES]
     unread.add(INSIDE, inside.folders)
+    unread.add(NESTED, [path for folder in inside.folders for path in _images_below(folder)])
     unread.add(NO_IMAGE, [path for path in inside.files if path.suffix.lower() not in SUFFIXES])
     for path in paths:
         if not path.is_file() and path.exists():
             raise ValueError(f"want a readable image in {path}, got: not a regular file")
     return paths
+
+
+def _images_below(place: Path) -> list[Path]:
+    """The image files in this folder and those inside it, without hidden ones; links to folders are not followed."""
+    images: list[Path] = []
+    for folder, names, files in os.walk(place):
+        names[:] = [name for name in names if not name.startswith(_HIDDEN)]
+        seen = [name for name in files if Path(name).suffix.lower() in SUFFIXES and not name.startswith(_HIDDEN)]
+        images += [Path(folder, name) for name in seen]
+    return images
 
 
 def _if_clients(places: Iterable[Path]) -> str:

@@ -20,7 +20,7 @@ import torch
 from numpy.lib import format as npy
 from torch import Tensor
 
-from fdgpriv.data import images
+from fdgpriv.data import images, tiff
 from fdgpriv.data.images import Progress, decoded
 
 VARIABLE = "FDGPRIV_CACHE"  # environment variable with the cache folder; empty for none
@@ -125,7 +125,8 @@ def _mapped(file: Path, shape: tuple[int, ...]) -> Tensor | None:
 
 def _fingerprint(paths: Sequence[Path]) -> str:
     """A hash of the contents of these files in their order, and of what decodes them."""
-    digest = hashlib.sha256(f"Pillow {PIL.__version__}\n".encode() + Path(images.__file__).read_bytes())
+    decoders = b"".join(Path(module.__file__).read_bytes() for module in (images, tiff))
+    digest = hashlib.sha256(f"Pillow {PIL.__version__}\n".encode() + decoders)
     parts = [paths[start : start + _TOGETHER] for start in range(0, len(paths), _TOGETHER)]
     with ThreadPoolExecutor(_READERS) as pool:  # one task per file would take longer than reading small files
         for contents in pool.map(_contents, parts):

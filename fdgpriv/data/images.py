@@ -116,9 +116,10 @@ def as_seen(image: Image.Image) -> Image.Image:
         raise UnknownPixels(unread)
     gamma, is_inverted, bits = _gamma(image), tiff.white_is_zero(image), tiff.bits(image) or 16
     key = _transparent_colour(image)
-    image = image.copy()
+    upright = image
     with suppress(Exception):  # damaged metadata do not hide the image
-        ImageOps.exif_transpose(image, in_place=True)
+        upright = ImageOps.exif_transpose(image)
+    image = image.copy() if upright is image else upright
     shares = _shares(image, bits, is_inverted) if image.mode[0] in "IF" else None
     colours, alpha = _split(image, key, gamma, shares)
     profile = image.info.get("icc_profile")

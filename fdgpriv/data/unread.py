@@ -8,6 +8,7 @@ CIRCLE = "links to folders that they lie in"
 OUTSIDE = "files outside the folders of classes"
 NO_IMAGE = "files without the name of an image"
 INSIDE = "folders inside the folders of classes"
+NESTED = "images in folders inside the folders of classes"
 _MOST_SUFFIXES = 5
 
 

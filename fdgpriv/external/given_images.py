@@ -19,6 +19,7 @@ from fdgpriv.utils.user_names import check_case
 
 FORMS = "(images, labels), a folder with a folder of each class, or a dataset of torch or Hugging Face"
 _IMAGE_COLUMNS, _LABEL_COLUMNS = ("image", "img", "pixel_values"), ("label", "labels", "target")
+_LABEL = str | int | float | np.generic
 _TWICE_DIVIDED = 1.001 / 255  # the largest value of images that are divided by 255 twice
 
 
@@ -51,7 +52,7 @@ def given_images(given: Any, name: str, image_size: int | None) -> GivenImages:
     """
     if isinstance(given, str | Path):
         return _folder_images(Path(given).expanduser(), name, image_size)
-    if isinstance(given, tuple | list) and len(given) == 2 and not isinstance(given[0], tuple | list | Mapping):
+    if isinstance(given, tuple | list) and len(given) == 2 and not _is_item(given[0]):
         images, labels = given
     elif hasattr(given, "__getitem__") and hasattr(given, "__len__") and not isinstance(given, Tensor | np.ndarray):
         images, labels = _dataset_images(given, name)
@@ -61,6 +62,14 @@ def given_images(given: Any, name: str, image_size: int | None) -> GivenImages:
     if len(pixels) != len(numbers):
         raise ValueError(f"{name}: want a label for each image, got {len(numbers)} labels of {len(pixels)} images")
     return GivenImages(pixels, numbers, classes)
+
+
+def _is_item(value: Any) -> bool:
+    """Whether this is an image with its label, not several images."""
+    if not isinstance(value, tuple | list) or len(value) < 2:
+        return isinstance(value, Mapping)
+    label = value[1].ndim == 0 if isinstance(value[1], Tensor | np.ndarray) else isinstance(value[1], _LABEL)
+    return label and not isinstance(value[0], _LABEL | Path)
 
 
 def _folder_images(folder: Path, name: str, image_size: int | None) -> GivenImages:
