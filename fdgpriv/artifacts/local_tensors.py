@@ -1,6 +1,10 @@
 """Tensors of a network of which each client may keep its own: those of BatchNorm layers, and of modules marked as local."""
 
+from collections.abc import Collection
+
 from torch import nn
+
+_MARKED = "_fdgpriv_local_tensors"
 
 
 class LocalModule(nn.Module):
@@ -22,4 +26,10 @@ def batchnorm_tensors(model: nn.Module) -> frozenset[str]:
 
 def may_be_local(model: nn.Module) -> frozenset[str]:
     """Names of the tensors that a shared state of `model` may lack."""
-    return batchnorm_tensors(model) | tensors_of(model, LocalModule)
+    marked: frozenset[str] = getattr(model, _MARKED, frozenset())
+    return batchnorm_tensors(model) | tensors_of(model, LocalModule) | marked
+
+
+def mark_local(model: nn.Module, names: Collection[str]) -> None:
+    """Marks tensors of these names as kept by each client, in the model and its copies."""
+    setattr(model, _MARKED, frozenset(names))

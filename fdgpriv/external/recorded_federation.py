@@ -14,9 +14,13 @@ from fdgpriv.artifacts.parameters import STATISTICS, ClassifierHead, ModelState,
 from fdgpriv.artifacts.statistics import ValidationMetrics
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.data.pixels import as_images
+from fdgpriv.external.binary_head import BinaryHead
+from fdgpriv.external.logits import located
 from fdgpriv.external.recorded_method import Features, Network, RecordedMethod, Train, UserTraining
+from fdgpriv.external.recorded_names import changed_states, fit_names, unwrapped
 from fdgpriv.external.recorded_population import GivenFederation, given_federation, recorded_population
 from fdgpriv.external.recorded_styles import MAX_DEVIATION, StyleComputation, StyleEncoder, style_computation
+from fdgpriv.external.shared_part import heads_as_models, with_shared_part
 from fdgpriv.federation.averaging import average
 from fdgpriv.federation.disclosure import Disclosure, StyleSource
 from fdgpriv.federation.federation import Federation
@@ -35,6 +39,7 @@ from fdgpriv.utils.seeds import generator
 _MODELS = (ModelState.kind, ModelUpdate.kind)
 _STYLE_CLIENTS = 3  # clients whose styles are recomputed to find out how styles were computed
 _MAX_RATIO = 1.5  # between the changes of a simulated and of a recorded client; the report notes larger ones
+_SHOWN = 5  # names in a sentence
 _MEAN_TOLERANCE = 1e-3  # distance of a sent model from the mean of the uploads, relative to the round's change
 
 
@@ -97,17 +102,33 @@ def recorded_federation(
     transcript = Transcript.load(folder)
     images = given_federation(given.clients, given.public, given.image_size).named_as(_recorded_clients(transcript))
     notes = _without_cut_round(transcript)
-    _check_clients(transcript, images)
+    images, idle = _without_idle_clients(transcript, images)
+    notes += idle
     _check_records(transcript)
-    network, classes = _network(given, images, transcript)
+    network, classes, network_notes = _network(given, images, transcript)
     population = recorded_population(images, classes, seed, units_per_domain)
     _fill_in_samples(transcript, population)
     disclosure, facts = _disclosure(transcript, given, network, population)
     method = RecordedMethod(network, disclosure, disclosure.otherwise)
     federation = Federation(tuple(population.clients), classes, images.image_size, _no_backbone, seed)
     final = _final_model(transcript, network, population, disclosure.weights)
-    all_notes = (*sentences(transcript.omissions), *images.notes, *notes, *facts)
+    all_notes = (
+        *sentences(transcript.omissions),
+        *images.notes,
+        *notes,
+        *network_notes,
+        *facts,
+        *_unknown_kinds(transcript),
+    )
     return RecordedFederation(population, method, federation, transcript, final, all_notes)
+
+
+def _unknown_kinds(transcript: Transcript) -> list[str]:
+    """A sentence on recorded kinds whose meaning is not known."""
+    kinds = dict.fromkeys(record.kind for record in transcript.records if record.kind not in Artifact.kinds)
+    if not kinds:
+        return []
+    return [f"Not attacked, as what they mean is not known: {', '.join(kinds)}; the ledger has what crossed."]
 
 
 def _no_backbone(rng: torch.Generator) -> Any:
@@ -121,7 +142,7 @@ def _disclosure(
 
     Sets the layer and the rule of the recorded styles.
     """
-    not_evaluated = dict(_not_evaluated_models(transcript, given.train, network))
+    not_evaluated = dict(_not_evaluated_models(transcript, given.train, network, len(population.dataset.classes)))
     weights, notes = _weights(transcript, population)
     styles: StyleSource = StyleSource()
     computation = _style_computation(transcript, population, network, given.encoder)
@@ -135,7 +156,7 @@ def _disclosure(
     if given.train is not None:
         largest = max(len(data) for data in population.clients.values())
         training = UserTraining(given.train, network, population.dataset.image_size, largest)
-        if not not_evaluated.keys() & {*_MODELS, GLOBAL_MODEL}:
+        if _uploaded_models(transcript) and not not_evaluated.keys() & {*_MODELS, GLOBAL_MODEL}:
             notes.append(_training_note(training, transcript, population))
     uploads = tuple(dict.fromkeys(record.kind for record in transcript.records if record.receiver == SERVER))
     disclosure = Disclosure(
@@ -188,8 +209,12 @@ def _recorded_clients(transcript: Transcript) -> dict[str, None]:
     )
 
 
-def _check_clients(transcript: Transcript, images: GivenFederation) -> None:
-    """Raises ValueError if nothing was recorded, or clients have no images."""
+def _without_idle_clients(transcript: Transcript, images: GivenFederation) -> tuple[GivenFederation, list[str]]:
+    """The federation of the clients that took part, and a sentence on those that never did.
+
+    Raises:
+        ValueError: Nothing was recorded, or clients have no images.
+    """
     recorded = _recorded_clients(transcript)
     if not recorded:
         raise ValueError("want a recording with at least one complete round, got none")
@@ -197,8 +222,15 @@ def _check_clients(transcript: Transcript, images: GivenFederation) -> None:
         raise ValueError(
             f"clients: want the images of every recorded client ({', '.join(recorded)}), got none of {missing[0]}"
         )
-    if idle := [name for name in images.clients if name not in recorded]:
-        raise ValueError(f"clients: want recorded clients ({', '.join(recorded)}), got also {idle[0]}")
+    idle = [name for name in images.clients if name not in recorded]
+    if not idle:
+        return images, []
+    present = {name: client_images for name, client_images in images.clients.items() if name in recorded}
+    shown = ", ".join(idle[:_SHOWN]) + (f" and {len(idle) - _SHOWN} more" if len(idle) > _SHOWN else "")
+    domain_of = {name: images.domain_of[name] for name in present}
+    return replace(images, clients=present, domain_of=domain_of), [
+        f"Clients that took part in no recorded round are left out ({len(idle)}): {shown}."
+    ]
 
 
 def _check_records(transcript: Transcript) -> None:
@@ -207,7 +239,8 @@ def _check_records(transcript: Transcript) -> None:
     checked = set[int]()
     for index, record in enumerate(transcript.records):
         artifact = transcript.kept[index]
-        if id(artifact) not in checked and (name := artifact.not_finite()) is not None:
+        is_read = record.kind in Artifact.kinds and record.kind != ValidationMetrics.kind
+        if is_read and id(artifact) not in checked and (name := artifact.not_finite()) is not None:
             raise ValueError(
                 f"{record.sender} sent a {record.kind} in round {record.round} whose {name} holds NaN or an infinity: "
                 "want a training that did not diverge"
@@ -219,8 +252,10 @@ def _check_records(transcript: Transcript) -> None:
         sent.add(key)
 
 
-def _network(given: GivenTraining, images: GivenFederation, transcript: Transcript) -> tuple[Network, int]:
-    """The network in its first recorded state, and the number of its outputs.
+def _network(given: GivenTraining, images: GivenFederation, transcript: Transcript) -> tuple[Network, int, list[str]]:
+    """The network in its first recorded state, the number of its classes, and sentences on how it and the recording fit.
+
+    Recorded tensors get the network's names and types, and two rows where it has one logit.
 
     Raises:
         ValueError: It cannot be built or computed on the images, or the recording is of another one.
@@ -229,28 +264,48 @@ def _network(given: GivenTraining, images: GivenFederation, transcript: Transcri
         built = given.network if isinstance(given.network, nn.Module) else given.network()
     if not isinstance(built, nn.Module):
         raise ValueError(f"network: want an nn.Module, or what builds one, got {type(built).__name__}")
-    models = _models(transcript)
-    for record, artifact in models:
+    built = unwrapped(built)
+    notes = [*heads_as_models(transcript, built), *fit_names(transcript, built)]
+    for record, artifact in _models(transcript):
         _check_network(artifact, built, f"the {record.kind} of {record.sender} in round {record.round}")
     if isinstance(given.encoder, str) and given.encoder not in dict(built.named_modules()):
         names = ", ".join(name for name, _ in built.named_modules() if name)
         raise ValueError(f"encoder: want a layer of the network ({names[:200]}), got {given.encoder!r}")
-    first = next((a for r, a in models if r.sender == SERVER and isinstance(a, ModelState)), None)
+    probe = as_images(next(iter(images.clients.values())).pixels[:2])
+    adapt = _adapting(given.normalize, images.channels)
+    logits, output_notes = _probed(built, probe if adapt is None else adapt(probe), images.channels)
+    binary = BinaryHead.of(built) if logits.ndim == 1 or logits.shape[1] == 1 else None
+    if logits.ndim == 1 or logits.shape[1] == 1:
+        if binary is None:
+            raise ValueError(f"network: want logits (N, K), or one logit of a linear layer, got {tuple(logits.shape)}")
+        changed_states(transcript, binary.expanded)
+        built = binary.with_two_rows(built)
+        output_notes.append(
+            "The network has one logit: labels are 0 and 1, and its last layer is read as that of two classes."
+        )
+    first = next((a for r, a in _models(transcript) if r.sender == SERVER and isinstance(a, ModelState)), None)
     if first is not None:
         built = copied(built)
-        first.load_into(built)
-    network = Network(built, _adapting(given.normalize, images.channels))
-    probe = as_images(next(iter(images.clients.values())).pixels[:2])
+        built.load_state_dict(first.state, strict=False)
+    notes += with_shared_part(transcript, built)
+    return Network(built, adapt, binary), 2 if binary else logits.shape[1], [*notes, *output_notes]
+
+
+def _probed(network: nn.Module, probe: Tensor, channels: int) -> tuple[Tensor, list[str]]:
+    """The logits of two images, and a sentence if the network returns more than logits."""
     try:
         with torch.no_grad():
-            logits = network.new()(probe)
+            output = copied(network).eval()(probe)
     except Exception as error:
-        shape = (images.channels, *probe.shape[2:])
+        shape = (channels, *probe.shape[2:])
         raise ValueError(f"network: want one that takes images {shape}, got {one_line(error)}") from error
-    if not isinstance(logits, Tensor) or logits.ndim != 2:
-        output = str(tuple(logits.shape)) if isinstance(logits, Tensor) else type(logits).__name__
-        raise ValueError(f"network: want logits (N, K), got {output}")
-    return network, logits.shape[1]
+    logits, place = next(located(output), (None, ""))
+    if logits is None or len(logits) != len(probe):
+        shape_or_type = str(tuple(output.shape)) if isinstance(output, Tensor) else type(output).__name__
+        raise ValueError(f"network: want logits (N, K), got {shape_or_type}")
+    if isinstance(output, Tensor):
+        return logits, []
+    return logits, [f"The network returns a {type(output).__name__}: its logits are taken to be output{place}."]
 
 
 def _adapting(normalize: Features | None, channels: int) -> Features | None:
@@ -310,7 +365,9 @@ def _last_sent_round(transcript: Transcript) -> int | None:
     return max(sent, default=None)
 
 
-def _not_evaluated_models(transcript: Transcript, train: Train | None, network: Network) -> Iterator[tuple[str, str]]:
+def _not_evaluated_models(
+    transcript: Transcript, train: Train | None, network: Network, classes: int
+) -> Iterator[tuple[str, str]]:
     """By name of a series of models, heads or metrics that cannot be evaluated, the reason."""
     kinds = {record.kind for record in transcript.records}
     shared = [kind for kind in _MODELS if kind in kinds]
@@ -328,13 +385,12 @@ def _not_evaluated_models(transcript: Transcript, train: Train | None, network: 
     for kind in [*shared, *([GLOBAL_MODEL] if has_global_model else [])]:
         if train is None:
             yield kind, "what a client would share is simulated by its training: pass train=... to open it"
-        elif (reason := _unusable_models(transcript, network)) is not None:
+        elif (reason := _unusable_models(transcript, network, classes)) is not None:
             yield kind, reason
 
 
-def _unusable_models(transcript: Transcript, network: Network) -> str | None:
+def _unusable_models(transcript: Transcript, network: Network, classes: int) -> str | None:
     """Why clients' models and updates cannot be simulated although their training is given; None if they can."""
-    parameters = {name for name, _ in network.new().named_parameters()}
     uploads = _uploaded_models(transcript)
     if not uploads:
         return "no model or update of a client was recorded: record them with wire.up(client, round, model=...)"
@@ -348,13 +404,17 @@ def _unusable_models(transcript: Transcript, network: Network) -> str | None:
                 "wire.down(client, round, model=...)"
             )
         names, received_names = set(artifact.tensors()), set(received.state)
-        if missing := sorted((parameters - names) | (parameters - received_names)):
-            return f"clients share a part of the network, without {missing[0]}, and parts are not simulated"
+        if missing := sorted(received_names - names):
+            return f"clients share different parts of the network: {record.sender} none called {missing[0]}"
         if unknown := sorted(names - received_names):
             return f"clients share {unknown[0]}, which the model that they received does not have"
-    linear = [module for module in network.new().modules() if isinstance(module, nn.Linear)]
-    if not linear:
-        return "the network has no linear layer, which attacks on models read the labels from"
+    model = network.new()
+    layers = [n for n, m in model.named_modules() if isinstance(m, nn.Linear) and m.out_features == classes]
+    if not layers:
+        return f"the network has no linear layer of {classes} outputs, which attacks on models read the labels from"
+    shared = uploads[0][1].tensors()
+    if not any(all(f"{name}.{part}" in shared for part in model.get_submodule(name).state_dict()) for name in layers):
+        return f"clients keep the last layer {layers[-1]}, which attacks on models read the labels from"
     return None
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from functools import cached_property
 from threading import Lock
 from typing import Any, ClassVar
@@ -15,6 +16,8 @@ from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.artifacts.statistics import SampleCount
 from fdgpriv.data.dataset import ClientData
 from fdgpriv.data.pixels import as_images
+from fdgpriv.external.binary_head import BinaryHead
+from fdgpriv.external.logits import as_two_logits, logits_of
 from fdgpriv.federation.averaging import average
 from fdgpriv.federation.disclosure import Disclosure, StyleSource
 from fdgpriv.federation.federation import Federation
@@ -22,6 +25,7 @@ from fdgpriv.federation.recording import VERB
 from fdgpriv.federation.request import Request, Server
 from fdgpriv.method import Method
 from fdgpriv.models.copied import copied
+from fdgpriv.models.memory_format import contiguous
 from fdgpriv.utils.seeds import generator
 
 Train = Callable[[nn.Module, Tensor, Tensor, int, torch.Generator], object]
@@ -33,33 +37,58 @@ _HOOKED = Lock()
 class Network:
     """The recorded network, with the conversion of images (N, 3, S, S) in [0, 1] to its input.
 
+    Its copies get contiguous images, and return logits (N, K) whatever the user's network returns.
     The user's functions and networks get copies of images and labels, which they may change in place.
 
     Args:
         model: The network in its initial state of the recorded training.
         adapt: The conversion; None for none.
+        binary: Its last layer, where it has one logit and `model` is its form with two rows; None for several logits.
     """
 
-    def __init__(self, model: nn.Module, adapt: Features | None) -> None:
-        self.adapt = adapt
-        self._model = copied(model).eval()
-        self._hook = self._model.register_forward_pre_hook(lambda _, inputs: (self.adapted(inputs[0]), *inputs[1:])).id
+    def __init__(self, model: nn.Module, adapt: Features | None, binary: BinaryHead | None = None) -> None:
+        self.adapt, self.binary = adapt, binary
+        self._model = contiguous(copied(model)).eval()
+        # functions, not methods: a copy of the network would copy the owner of a method, too
+        self._input_hook = self._model.register_forward_pre_hook(
+            lambda _, inputs: (adapted(adapt, inputs[0]), *inputs[1:])
+        ).id
+        self._output_hook = self._model.register_forward_hook(
+            lambda _, inputs, output: network_logits(output, binary)
+        ).id
 
     def new(self) -> nn.Module:
-        """A new copy of the network, which converts its input."""
+        """A new copy of the network, which converts its input and output."""
         return copied(self._model)
 
     def adapted(self, images: Tensor) -> Tensor:
         """A copy of the images, converted to the input of the user's network."""
-        return images.clone() if self.adapt is None else self.adapt(images.clone())
+        return adapted(self.adapt, images)
 
     def train(self, train: Train, model: nn.Module, data: ClientData, round: int, rng: torch.Generator) -> None:
         """Trains `model`, a result of `new`, in place by the user's function, which gets converted images."""
-        hook = model._forward_pre_hooks.pop(self._hook)
+        input_hook = model._forward_pre_hooks.pop(self._input_hook)
+        output_hook = model._forward_hooks.pop(self._output_hook)
         try:
-            train(model, self.adapted(as_images(data.pixels)), data.labels.clone(), round, rng)
+            with nullcontext() if self.binary is None else self.binary.with_one_row(model):
+                train(model, self.adapted(as_images(data.pixels)), data.labels.clone(), round, rng)
         finally:
-            model._forward_pre_hooks[self._hook] = hook
+            model._forward_pre_hooks[self._input_hook] = input_hook
+            model._forward_hooks[self._output_hook] = output_hook
+
+
+def adapted(adapt: Features | None, images: Tensor) -> Tensor:
+    """A copy of the images, converted and contiguous."""
+    images = images.clone(memory_format=torch.contiguous_format)
+    return images if adapt is None else adapt(images).contiguous()
+
+
+def network_logits(output: object, binary: BinaryHead | None) -> object:
+    """The logits (N, K) in a network's output; the output itself if there are none."""
+    logits = logits_of(output)
+    if logits is None:
+        return output
+    return logits if binary is None else as_two_logits(logits)
 
 
 class UserTraining:

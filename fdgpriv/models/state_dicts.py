@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fdgpriv.utils.warnings_filter import warnings_ignored
 
-_WRAPPERS = re.compile(r"(?:(?<=\.)|^)(?:module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
+_WRAPPERS = re.compile(r"(?:(?<=\.)|^)(?:module|_module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
 _SCALAR = np.float64(0).__reduce__()[0]  # what unpickles a number of numpy
 _HARMLESS: list[Any] = [  # saved with state dicts: command lines, paths and numbers; they run no code of the file
     argparse.Namespace,
@@ -51,11 +51,16 @@ def read_tensors(
     Raises:
         ValueError: There is no state dict, or several with these names, or the file contains objects that would run code.
     """
-    tensors = {renamed(_WRAPPERS.sub("", name)): tensor for name, tensor in _tensors(_content(path))}
+    tensors = {renamed(without_wrappers(name)): tensor for name, tensor in _tensors(_content(path))}
     if not tensors:
         raise ValueError(f"want a state dict (name: tensor) in {path}, got no tensor with a name; {REMEDY}")
     prefix = _prefix(tensors, names, path)
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def without_wrappers(name: str) -> str:
+    """The name of a tensor without the parts that come from wrappers of networks, such as ``module.`` or ``_orig_mod.``."""
+    return _WRAPPERS.sub("", name)
 
 
 def _content(path: Path) -> Any:

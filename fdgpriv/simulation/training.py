@@ -17,6 +17,7 @@ from fdgpriv.federation.federation import Federation
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.models.copied import copied
 from fdgpriv.models.cpu_io import with_cpu_io
+from fdgpriv.models.memory_format import channels_last
 from fdgpriv.simulation.artifact_series import ArtifactSeries, EarlierRound
 from fdgpriv.simulation.recorded_run import RecordedRun
 from fdgpriv.simulation.relays import reaches_all, receiver_of, relayed_to
@@ -73,7 +74,7 @@ class TrainingSimulator(DefendedSimulator):
     @cached_property
     def _network(self) -> nn.Module:
         model = self.method.model(self.federation, generator(self.federation.seed, 4)).to(self.federation.device)
-        return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]  # a quarter faster
+        return channels_last(model)
 
     @cached_property
     def last_layer(self) -> tuple[str, ...]:
@@ -157,8 +158,9 @@ class TrainingSimulator(DefendedSimulator):
         statistics = sorted(name for name in change if name.endswith(STATISTICS[:2]))
         if statistics:
             return torch.cat([change[name].flatten() for name in (*statistics, *self.last_layer)])
-        first = next(name for name, _ in self._network.named_parameters())
-        return torch.cat([nn.functional.normalize(change[name].flatten(), dim=0) for name in (first, *self.last_layer)])
+        shared = [name for name, _ in self._network.named_parameters() if name in change]
+        names = dict.fromkeys((shared[0], *self.last_layer)) if shared[0] not in self.last_layer else self.last_layer
+        return torch.cat([nn.functional.normalize(change[name].flatten(), dim=0) for name in names])
 
     def to_vector(self, artifact: Artifact, received_model: ModelState | None) -> Tensor:
         assert received_model is not None
