@@ -125,7 +125,7 @@ def _mapped(file: Path, shape: tuple[int, ...]) -> Tensor | None:
 
 def _fingerprint(paths: Sequence[Path]) -> str:
     """A hash of the contents of these files in their order, and of what decodes them."""
-    decoders = b"".join(Path(module.__file__).read_bytes() for module in (images, tiff))
+    decoders = b"".join(Path(str(module.__file__)).read_bytes() for module in (images, tiff))
     digest = hashlib.sha256(f"Pillow {PIL.__version__}\n".encode() + decoders)
     parts = [paths[start : start + _TOGETHER] for start in range(0, len(paths), _TOGETHER)]
     with ThreadPoolExecutor(_READERS) as pool:  # one task per file would take longer than reading small files
