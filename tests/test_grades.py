@@ -236,3 +236,42 @@ def test_an_attack_that_is_worse_than_nothing_finds_no_leak() -> None:
         (question,) = question_of(attack_scores(whole, positive, attack, planted={"client": 1.0}))
         assert (question.verdict, question.inconclusive_because) == (verdict, because)
         assert ("which uses no artifact" in question.reason) == (because is not None)
+
+
+# Leaks whose positive control fails
+
+
+def test_a_leak_says_why_its_positive_control_may_fail() -> None:
+    attack, failing = reader(scopes=("client",)), scores(1, 0.1, CHANCE, per_client=4)
+    few = TrialScores(["a", "b"], ["a", "b"], {"attack": [1.0, 9.0], **{name: [0.0, 0.0] for name in CHANCE}})
+    defended = {"undefended": failing}
+    cases: tuple[tuple[AttackScores, str | None], ...] = (
+        (attack_scores(scores(0, 3.0, CHANCE), attack=attack), None),
+        (attack_scores(scores(0, 3.0, CHANCE), None, attack), None),
+        (attack_scores(scores(0, 3.0, CHANCE), failing, attack), "this leak may rest on many images"),
+        (
+            attack_scores(scores(0, 3.0, CHANCE), failing, attack, rounds_read=3, clients_read=12),
+            "this leak may rest on 3 rounds, other clients' artifacts, many images",
+        ),
+        (attack_scores(scores(0, 3.0, CHANCE), few, attack), "over too few units"),
+        (attack_scores(scores(0, 3.0, CHANCE), attack=attack, **defended), "the defense may add what it reads"),
+        (attack_scores(scores(0, 0.0, CHANCE), failing, attack), None),
+    )
+    for one, sentence in cases:
+        (question,) = question_of(one)
+        assert ("on its positive control" in question.reason.partition(";")[2]) == (sentence is not None)
+        assert sentence is None or question.reason.endswith(sentence)
+
+
+# One domain
+
+
+def test_a_single_domain_makes_the_domain_not_applicable() -> None:
+    for names, verdict in ((dict.fromkeys(CLIENTS, "scan"), "not_applicable"), ({}, "inconclusive")):
+        whole = scores(0, 1.0, {name: at for name, at in CHANCE.items() if name != "other_domain"})
+        for scopes in (("domain",), ("client", "domain")):
+            one = attack_scores(whole, attack=reader(scopes=scopes), domains=names)
+            found = {question.scope: question for question in question_of(one)}
+            assert found["domain"].verdict == verdict
+            assert ("of one domain" in found["domain"].reason) == bool(names)
+            assert "client" not in found or found["client"].verdict == "leak"

@@ -1,18 +1,29 @@
-"""Public images that are too few to simulate clients: said before the training; a leak is then not found absent."""
+"""Simulated clients that cannot stand for the attacked ones: noticed, said, and no leak is then found absent."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from conftest import Evaluator, Fitted
+from scipy import stats
 from test_grades import question_of
 from test_judge import CHANCE, attack_scores, reader, scores
+from torch import Tensor, nn
 
 from fdgpriv.attack import Attack
 from fdgpriv.data.dataset import Domain
 from fdgpriv.evaluation.planted import undecided
-from fdgpriv.evaluation.simulation_fit import few_public_images, few_public_images_note
+from fdgpriv.evaluation.simulation_fit import (
+    few_public_images,
+    few_public_images_note,
+    outside,
+    unlike_changes,
+    unlike_shares,
+)
 from fdgpriv.federation.partition import Population
 from fdgpriv.threat import threat
 from fdgpriv.verdicts.attack_scores import ARTIFACT_FREE, AttackScores
@@ -116,3 +127,97 @@ def test_a_misfit_is_stored_with_the_scores() -> None:
         "auc",
     )
     assert read == stored
+
+
+# Simulated clients against the recorded ones
+
+
+def test_the_range_is_student_s_prediction_interval() -> None:
+    rng = np.random.default_rng(0)
+    simulated = torch.tensor(rng.normal(size=12))
+    n, mean, sd = 12, float(simulated.mean()), float(simulated.std())
+    half = float(stats.t.ppf(0.995, n - 1)) * sd * (1 + 1 / n) ** 0.5
+    for shift, two_sided, one_sided in (
+        (-1.01, True, True),
+        (-0.99, False, False),
+        (0.99, False, False),
+        (1.01, True, False),
+    ):
+        recorded = torch.tensor([mean + shift * half] * 2 + [-99.0, 99.0, mean + shift * half])  # the median counts
+        assert (outside("loss", recorded, simulated) is not None) is two_sided
+        assert (outside("loss", recorded, simulated, two_sided=False) is not None) is one_sided
+    assert outside("loss", recorded + 99, simulated[:3]) is None  # too few for a range
+
+
+def test_a_range_of_99_percent_rarely_misses() -> None:
+    rng = np.random.default_rng(0)
+    draws = [torch.tensor(rng.normal(size=13)) for _ in range(400)]
+    assert sum(outside("loss", draw[:1], draw[1:]) is not None for draw in draws) <= 0.02 * 400
+
+
+class Changes:
+    """Artifacts (8,): a change (6,), and the logits of the model for every image (2,)."""
+
+    def vector(self, artifact: Tensor, received_model: Any) -> Tensor:
+        return artifact[:6]
+
+    def model_of(self, artifact: Tensor, received_model: Any) -> nn.Module:
+        class Constant(nn.Module):
+            def forward(self, images: Tensor) -> Tensor:
+                return artifact[6:].expand(len(images), 2)
+
+        return Constant()
+
+
+CHANGE = torch.tensor([1.0, -1.0, 2.0, 0.5, 1.0, 3.0])
+LOGITS = torch.tensor([0.0, 1.0])
+
+
+def clients(changes: Sequence[Tensor], domains: int = 3) -> list[Any]:
+    """Clients of each domain in turn, which share these changes."""
+    return [
+        SimpleNamespace(
+            observation=SimpleNamespace(artifact=change, received_model=object()),
+            truth=SimpleNamespace(domain=i % domains),
+        )
+        for i, change in enumerate(changes)
+    ]
+
+
+@pytest.mark.parametrize("domains", [1, 3])
+def test_trainings_unlike_the_recorded_ones_are_noticed(domains: int) -> None:
+    """Another direction, size or loss."""
+    rng = torch.Generator().manual_seed(0)
+
+    def noisy(change: Tensor, count: int, logits: Tensor = LOGITS) -> list[Any]:
+        artifact = torch.cat([change, logits])
+        return clients([artifact + 0.1 * torch.randn(8, generator=rng) for _ in range(count)], domains)
+
+    public, simulated = [domain(name, 20) for name in "abc"], noisy(CHANGE, 12)
+    turned = CHANGE * torch.tensor([-1.0, -1.0, 1.0, 1.0, 1.0, 1.0])
+    for recorded, figure in (
+        (noisy(CHANGE, 9), None),
+        (noisy(-CHANGE, 9), "cosine"),
+        (noisy(turned, 9), "cosine"),
+        (noisy(2 * CHANGE, 9), "size"),
+        (noisy(CHANGE / 2, 9), "size"),
+        (noisy(CHANGE, 9, -LOGITS), "loss"),
+        ([], None),
+    ):
+        clause = unlike_changes(Changes(), recorded, simulated, public)  # type: ignore[arg-type]
+        assert (clause is None) == (figure is None), clause
+        assert figure is None or figure in str(clause)
+
+
+def test_nearly_equal_simulated_clients_leave_a_tolerance() -> None:
+    equal = torch.full((12,), 0.5)
+    assert outside("cosine", torch.tensor([0.46]), equal) is None
+    assert outside("cosine", torch.tensor([0.44]), equal) is not None
+
+
+def test_label_shares_unlike_those_of_simulated_clients_are_noticed() -> None:
+    rng = np.random.default_rng(0)
+    near, far = (list(torch.tensor(rng.dirichlet([a] * 5, size=12))) for a in (50.0, 1.0))
+    assert unlike_shares(near, near[6:]) is None
+    assert "label shares" in str(unlike_shares(far, near))
+    assert unlike_shares([], near) is unlike_shares(far, []) is None

@@ -16,6 +16,7 @@ from fdgpriv.evaluation.artifact_weight import (
 )
 from fdgpriv.evaluation.checked_predictions import checked_predictions
 from fdgpriv.evaluation.copied_adversary import inferred
+from fdgpriv.evaluation.simulation_fit import unlike_shares
 from fdgpriv.evaluation.trial import AdversaryTrials, CalibrationTrial, ScoredObservation, Trial
 from fdgpriv.simulation.ground_truth import GroundTruth
 from fdgpriv.tasks.task import Baselines, Predictions, Task
@@ -76,6 +77,21 @@ def _truths(trials: Sequence[Trial], detailed_sizes: Sequence[int | None]) -> di
     return truth_of
 
 
+def _unlike_shares(task: Task, inferred: Inferred, answers: Mapping[Observation, Prediction]) -> str | None:
+    """Why label shares inferred of whole clients are unlike those of simulated ones, in one clause; None if they are alike."""
+    recorded = [
+        answers[trial.by_role["attack"][0].observation]
+        for trial in inferred.adversary_trials.trials
+        if trial.size is None
+    ]
+    simulated = [
+        task.answer(prediction)
+        for trial, prediction in zip(inferred.calibration, inferred.calibration_predictions, strict=True)
+        if trial.size is None
+    ]
+    return unlike_shares(recorded, simulated)
+
+
 @dataclass(frozen=True, eq=False)
 class TaskAnswers:
     """One adversary's answers to one task.
@@ -86,6 +102,8 @@ class TaskAnswers:
         by_observation: The answer to each observation, before blending.
         baselines: By control, predictions without any artifact.
         weights: Weights of artifacts in the blends; empty if answers are not blended.
+        misfit: Why the simulated clients, on which weights of whole clients were chosen, cannot stand for these; None if they
+            can.
     """
 
     task: Task
@@ -93,6 +111,7 @@ class TaskAnswers:
     by_observation: Mapping[Observation, Prediction]
     baselines: Baselines
     weights: ArtifactWeights
+    misfit: str | None = None
 
     @classmethod
     def of(cls, task: Task, inferred: Inferred, rng: torch.Generator) -> "TaskAnswers":
@@ -106,9 +125,13 @@ class TaskAnswers:
             inferred.adversary_trials.shifted,
         )
         answers = [task.answer(prediction) for prediction in predictions.values]
+        by_observation = dict(zip(inferred.observations, answers, strict=True))
         baselines = task.baselines(adversary, replace(predictions, values=answers), rng)
         baselines |= {role: list(map(task.answer, values)) for role, values in predictions.baselines.items()}
-        return cls(task, inferred, dict(zip(inferred.observations, answers, strict=True)), baselines, weights)
+        misfit = inferred.adversary_trials.misfit
+        if weights and misfit is None and task.secret == "labels":
+            misfit = _unlike_shares(task, inferred, by_observation)
+        return cls(task, inferred, by_observation, baselines, weights, misfit)
 
     def weight(self, size: int | None) -> float | None:
         """The weight of artifacts of this many images; None if answers are not blended."""

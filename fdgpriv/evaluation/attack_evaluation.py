@@ -21,7 +21,12 @@ from fdgpriv.evaluation.candidate_table import candidate_table
 from fdgpriv.evaluation.planted import planted_power, undecided
 from fdgpriv.evaluation.scoring import PredictedBySize, ScoresByTask, averaged, evaluate_tasks
 from fdgpriv.evaluation.trial import AdversaryTrials
-from fdgpriv.evaluation.units import attacked_clients, candidate_pool, insufficient_data_reason
+from fdgpriv.evaluation.units import (
+    attacked_clients,
+    candidate_pool,
+    insufficient_data_reason,
+    single_domain_reason,
+)
 from fdgpriv.metrics.matching import first_match
 from fdgpriv.results import figures
 from fdgpriv.results.attack_finding import Threat
@@ -289,6 +294,7 @@ class AttackEvaluation:
             series.refused(threat)
             or attack.inapplicable(series)
             or (evaluator.overflow_reason(series) if attack.evaluates_models else None)
+            or single_domain_reason(evaluator.population, series, attack.task)
             or insufficient_data_reason(evaluator.population, evaluator.federation.classes, series, threat)
         )
 

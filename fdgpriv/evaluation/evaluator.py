@@ -16,8 +16,8 @@ from fdgpriv.defense import Defense
 from fdgpriv.evaluation.auxiliary import AuxiliaryData, leaked_count
 from fdgpriv.evaluation.calibration import CalibrationLayout, SimulatedClients, model_of_domain
 from fdgpriv.evaluation.finite_outputs import finite_layers, overflow_reason
-from fdgpriv.evaluation.simulation_fit import few_public_images
-from fdgpriv.evaluation.trial import AdversaryTrials, Trial, TrialNeeds
+from fdgpriv.evaluation.simulation_fit import few_public_images, unlike_changes
+from fdgpriv.evaluation.trial import AdversaryTrials, CalibrationTrial, Trial, TrialNeeds
 from fdgpriv.evaluation.trial_layout import ALTERNATIVES, ARTIFACTS_PER_CLIENT, MANY_SINGLES, TrialLayout
 from fdgpriv.evaluation.trial_set import TrialSet
 from fdgpriv.federation.federation import Federation
@@ -85,6 +85,7 @@ class Evaluator:
         self._trial_sets = Cache[TrialSet](max_entries=CACHED_TRIAL_SETS)
         self._undefended = Cache[Evaluator]()
         self._overflow_reasons = Cache[str | None]()
+        self._misfits = Cache[str | None]()
         self._layers = Cache[tuple[str, ...]]()
         self.recorded_styles = RecordedStyles.of(self.transcript, self.method, self.federation, self.seed)
         self.artifact_series = self._recorded_series()
@@ -235,8 +236,30 @@ class Evaluator:
         )
         candidates = pool if calibration.pool is None else calibration.pool
         adversary = self._adversary(trial_set, series, threat, holder, candidates)
-        few = few_public_images(self._data.public(threat.auxiliary, holder), self._typical(series))
-        return AdversaryTrials(adversary, trials, calibration.trials, len(held_back) == 1, few)
+        misfit = self._misfit(series, threat.auxiliary, holder, trials, calibration.trials)
+        return AdversaryTrials(adversary, trials, calibration.trials, len(held_back) == 1, misfit)
+
+    def _misfit(
+        self,
+        series: ArtifactSeries[Simulator],
+        auxiliary: Auxiliary,
+        holder: str,
+        trials: Sequence[Trial],
+        calibration: Sequence[CalibrationTrial],
+    ) -> str | None:
+        """Why simulated clients cannot stand for whole clients, in one clause; None if they can, or there are none."""
+        simulated = [trial.scored for trial in calibration if trial.size is None]
+        if not simulated:
+            return None
+        public = self._data.public(auxiliary, holder)
+        if (few := few_public_images(public, self._typical(series))) is not None or not series.trained:
+            return few
+        recorded = [
+            trial.by_role["attack"][0] for trial in trials if trial.size is None and trial.client in series.wire
+        ]
+        return self._misfits.get(
+            (series, auxiliary, holder), lambda: unlike_changes(series.simulator, recorded, simulated, public)
+        )
 
     def _lay_out(
         self,

@@ -99,7 +99,7 @@ class _TaskScoring:
             self._trials[size].append(trial)
             if (weight := answers.weight(size)) is not None:
                 self._weights[size].append(weight)
-                self._misfit = self._misfit or inferred.adversary_trials.misfit
+                self._misfit = self._misfit or answers.misfit
             controls = answers.without_artifact(trial)
             if size not in self._informative and answers.is_informative(trial, controls):
                 self._informative.add(size)

@@ -7,6 +7,8 @@ from fdgpriv.federation.partition import Population
 from fdgpriv.federation.reserve import MIN_UNITS
 from fdgpriv.simulation.artifact_series import ArtifactSeries
 from fdgpriv.simulation.simulator import Simulator
+from fdgpriv.statistics.rule import ONE_DOMAIN
+from fdgpriv.tasks.task import Task
 from fdgpriv.threat import Auxiliary, ThreatModel
 
 
@@ -39,6 +41,12 @@ def candidate_pool(population: Population, series: ArtifactSeries[Simulator]) ->
 def _depends_on_participants(series: ArtifactSeries[Simulator]) -> bool:
     """Whether an artifact depends on which clients took part, so that a shadow client has none."""
     return series.is_global or series.needs_all_clients
+
+
+def single_domain_reason(population: Population, series: ArtifactSeries[Simulator], task: Task) -> str | None:
+    """Why the domain is no secret of these clients; None if it is, or another secret is asked for."""
+    domains = {population.main_domain(client) for client in attacked_clients(population, series)}
+    return ONE_DOMAIN if task.secret == "domain" and len(domains) == 1 else None
 
 
 def insufficient_data_reason(

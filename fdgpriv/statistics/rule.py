@@ -15,6 +15,7 @@ from fdgpriv.statistics.resolution import resolution
 
 NoBound: TypeAlias = Literal["artifact_not_used", "not_above_control", "equal_differences"]
 
+ONE_DOMAIN = "all clients are of one domain, so there is no other to tell it from"
 WORSE_LEVEL = 0.05  # one-sided, uncorrected, that an attack is worse than a control
 _DEFICIT_RESAMPLES = 2000
 

@@ -15,7 +15,7 @@ from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.results.score_tables import SCHEMAS, EvaluationRow, RunKey, ScoreTables
 from fdgpriv.statistics.measured import Direction
 from fdgpriv.statistics.questions import Absent
-from fdgpriv.statistics.rule import NO_OTHER_CLIENT, LeadTest
+from fdgpriv.statistics.rule import NO_OTHER_CLIENT, ONE_DOMAIN, LeadTest
 from fdgpriv.threat import Capability
 from fdgpriv.utils.records import Probability, Word, one_line
 from fdgpriv.verdicts.trial_scores import LAYER, UNAWARE, UNDEFENDED, Condition, TrialScores
@@ -167,6 +167,8 @@ class AttackScores(EvaluationRow):
         controls = self.controls(scope, scores)
         if any(not any(controls[name]) for name in self.relative_to if name in controls):
             return Absent("the public prior already answers this exactly", "not_applicable")
+        if scope == "domain" and len(set(self.domains.values())) == 1:
+            return Absent(ONE_DOMAIN, "not_applicable")
         needed = "other_client" if scope == "client" else "other_domain"
         if needed not in controls:
             return Absent(NO_OTHER_CLIENT if scope == "client" else "no client of another domain exists")

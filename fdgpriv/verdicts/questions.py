@@ -118,7 +118,7 @@ class Questions:
                 "planted": evidence.planted if evidence else None,
                 "relevant": evidence.relevant if evidence else None,
                 "inconclusive_because": answer.because,
-                "reason": self._reason(answer, asked, grading),
+                "reason": self._reason(answer, asked, scope, grading),
                 "recovered": next(
                     (_recovered(self.scores[key]) for key in asked.attacks if self.scores[key].exact), None
                 ),
@@ -126,16 +126,20 @@ class Questions:
             }
         )
 
-    def _reason(self, answer: Answer, asked: QuestionAttacks, grading: str | None) -> str:
+    def _reason(self, answer: Answer, asked: QuestionAttacks, scope: str, grading: str | None) -> str:
         """The answer's reason, with the attack that it is about, or that the grade is of, if another one is shown.
 
-        For content it also says how much a client's mean image can reveal at most.
+        Of a leak it says why the attack may fail on its positive control, if it does. For content it also says how much a
+        client's mean image can reveal at most.
         """
         shown, about = answer.shown_attack, answer.reason_of
         reason = answer.reason if about in (None, shown) else f"{self.scores[about].attack}: {answer.reason}"
+        failed_control = None
+        if answer.verdict == "leak" and shown is not None:
+            failed_control = _failed_control(self.scores[shown], self._evidence_of(shown, scope))
         grade_of = None if grading in (None, shown) else f"the grade is that of {self.scores[grading].attack}"
         ceiling = next(filter(None, (ceiling_sentence(self.scores[key]) for key in asked.attacks)), None)
-        return "; ".join(filter(None, (reason, grade_of, ceiling)))
+        return "; ".join(filter(None, (reason, failed_control, grade_of, ceiling)))
 
     def _evidence_of(self, key: str, scope: str) -> Evidence:
         evidence = self.tests[key].scopes[scope]
@@ -215,6 +219,30 @@ def _evidence(
     if not absent:
         return Absent("only exact recovery asks this, which recovers artifacts or does not", "not_applicable")
     return next((test for test in absent if test.verdict == "inconclusive"), absent[0])
+
+
+def _failed_control(attack: AttackScores, evidence: Evidence) -> str | None:
+    """Why an attack that leaks may fail on its positive control; None if it succeeds there, or none was evaluated."""
+    positive = evidence.positive
+    if positive is None or evidence.works:
+        return None
+    p = "no p" if positive.p is None else f"p = {positive.p:.2g}"
+    figures = f"by {positive.difference:.3g} over {positive.units} units ({p})"
+    if evidence.strength >= 1:
+        return f"on its positive control it leads {figures}, which is enough, but over too few units"
+    if attack.undefended is not None:
+        return (
+            f"on its positive control, without the defense, it leads {figures} only: the defense may add what it reads"
+        )
+    beside = [
+        f"{attack.rounds_read} rounds" if attack.rounds_read > 1 else "",
+        "other clients' artifacts" if attack.clients_read > 1 else "",
+        "many images" if attack.level != "image" else "",
+    ]
+    lacking = ", ".join(filter(None, beside)) or "these clients"
+    return (
+        f"on its positive control, artifacts of single images, it leads {figures} only: this leak may rest on {lacking}"
+    )
 
 
 def _recovered(attack: AttackScores) -> Measured | None:
