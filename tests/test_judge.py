@@ -24,7 +24,13 @@ from fdgpriv.statistics.paired import LEVEL
 from fdgpriv.statistics.rule import NO_OTHER_CLIENT
 from fdgpriv.tasks.task import Baselines, Predictions, Task
 from fdgpriv.threat import threat
-from fdgpriv.verdicts.attack_scores import CLIENT_CONTROLS, DOMAIN_CONTROLS, LABEL_PRIORS, AttackScores
+from fdgpriv.verdicts.attack_scores import (
+    CLIENT_CONTROLS,
+    DOMAIN_CONTROLS,
+    KNOWN_DOMAIN_CONTROLS,
+    LABEL_PRIORS,
+    AttackScores,
+)
 from fdgpriv.verdicts.judge import judge
 from fdgpriv.verdicts.trial_scores import ScoresByRole, TrialScores
 
@@ -98,7 +104,7 @@ def attack_scores(
     whole: TrialScores | None,
     single: TrialScores | None = LEAKS,
     attack: Attack | None = None,
-    role: str = "server",
+    role: str = "third_party",
     **more: Any,
 ) -> AttackScores:
     sizes = {1: single, None: whole}
@@ -112,7 +118,7 @@ def attack_scores(
     return of(attack or Reader(), role, **found)
 
 
-def of(attack: Attack, role: str = "server", **found: Any) -> AttackScores:
+def of(attack: Attack, role: str = "third_party", **found: Any) -> AttackScores:
     return evaluated(attack, threat(role), STYLES, **{"level": "client", "shared": True, **found})
 
 
@@ -154,9 +160,9 @@ def nulls(count: int, single: TrialScores = LEAKS) -> dict[str, AttackScores]:
     return {name: one.model_copy(update={"kind": f"kind_{name}"}) for name, one in found.items()}
 
 
-def lacking(name: str) -> AttackScores:
+def lacking(name: str, role: str = "third_party") -> AttackScores:
     """A leak tested without this control."""
-    return attack_scores(scores(10, 2.0, {other: at for other, at in CHANCE.items() if other != name}))
+    return attack_scores(scores(10, 2.0, {other: at for other, at in CHANCE.items() if other != name}), role=role)
 
 
 def answering_its_prior(planted: float) -> AttackScores:
@@ -205,8 +211,10 @@ CASES: dict[str, tuple[AttackScores, str | None, str | None]] = {
     "answers its prior, planted leak not found": (answering_its_prior(0.1), UNSURE, UNSURE),
     "not evaluated": (NOT_SHARED, NOT_ASKED, NOT_ASKED),
     "asks for the domain": (attack_scores(scores(11, 2.0), attack=reader(scopes=("domain",))), None, LEAK),
-    "domain's mean better, server": (attack_scores(DOMAIN_MEAN), UNSURE, UNSURE),  # worse than what it knows anyway
-    "domain's mean better, third party": (attack_scores(DOMAIN_MEAN, role="third_party"), LEAK, LEAK),
+    "domain's mean better, server": (attack_scores(DOMAIN_MEAN, role="server"), UNSURE, None),  # worse than nothing
+    "domain's mean better, third party": (attack_scores(DOMAIN_MEAN), LEAK, LEAK),
+    "leak, server": (attack_scores(scores(3, 2.0), role="server"), LEAK, None),  # it knows the domain: one question
+    "without other_client, server": (lacking("other_client", "server"), UNSURE, LEAK),
     "lower leaks": (attack_scores(scores(13, 2.0, sign=-1), OPPOSITE, LOWER), LEAK, LEAK),
     "higher where lower leaks": (attack_scores(scores(13, 2.0), OPPOSITE, LOWER), UNSURE, UNSURE),
     "worse than a random artifact": (attack_scores(scores(4, -0.1, {**CHANCE, "random_style": 1.0})), NO_LEAK, NO_LEAK),
@@ -307,11 +315,12 @@ def test_unevaluated_attacks_are_not_corrected_for() -> None:
 def test_controls_of_each_scope() -> None:
     absurd, plain = case("other client absurdly good"), judged(attack_scores(scores(9, 2.0)))
     assert "other_client" in absurd.client[1].against
-    assert set(absurd.domain[1].against) == set(CHANCE) & set(DOMAIN_CONTROLS)
+    known = set(CHANCE) & set(DOMAIN_CONTROLS) - set(KNOWN_DOMAIN_CONTROLS)
+    assert set(absurd.domain[1].against) == known
     assert (absurd.domain[1].p, absurd.domain[1].lead) == (plain.domain[1].p, plain.domain[1].lead)
     domain = case("asks for the domain").finding
     assert domain.main == domain.leakage["domain"]
-    assert set(domain.positive_control.controls) == set(CHANCE) & set(DOMAIN_CONTROLS)
+    assert set(domain.positive_control.controls) == known
     ignorant = case("domain's mean better, third party")
     assert "domain_mean" not in (*ignorant.client[1].against, *ignorant.domain[1].against)
     lower = case("lower leaks")
@@ -360,7 +369,7 @@ def test_the_tables_hold_the_scores() -> None:
     assert found.leakage["client"].value == pytest.approx(
         0.5, abs=0.15
     )  # half way from the controls to the autoencoder
-    assert found.threat.role == "server"
+    assert found.threat.role == "third_party"
     assert found.headline == "accuracy"
 
 

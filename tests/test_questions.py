@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from _golden import assert_golden
 from scipy import stats
-from test_judge import attack_scores, reader, scores
+from test_judge import CHANCE, attack_scores, reader, scores
 
 from fdgpriv.attack import Attack
 from fdgpriv.results.question import Question
@@ -344,16 +344,32 @@ def test_attacks_are_grouped_into_questions() -> None:
         "image": attack_scores(NULL, attack=member, level="image"),
         "model": attack_scores(NULL, attack=member).model_copy(update={"kind": "model_state"}),
         "content": attack_scores(NULL, attack=secret("content", "client", "domain")),
+        "server": attack_scores(NULL, attack=secret("content", "client", "domain"), role="server"),
     }
     found = questions(**attacks)
     assert {(q.artifact, q.level, q.adversary, q.secret, q.scope): q.attacks for q in found} == {
-        ("style_statistics", "client", "server", "membership", "client"): (0, 1),
+        ("style_statistics", "client", "third_party", "membership", "client"): (0, 1),
         ("style_statistics", "client", "insider", "membership", "client"): (2,),
-        ("style_statistics", "image", "server", "membership", "client"): (3,),
-        ("model_state", "client", "server", "membership", "client"): (4,),
-        ("style_statistics", "client", "server", "content", "client"): (5,),
-        ("style_statistics", "client", "server", "content", "domain"): (5,),
+        ("style_statistics", "image", "third_party", "membership", "client"): (3,),
+        ("model_state", "client", "third_party", "membership", "client"): (4,),
+        ("style_statistics", "client", "third_party", "content", "client"): (5,),
+        ("style_statistics", "client", "third_party", "content", "domain"): (5,),
+        ("style_statistics", "client", "server", "content", "client"): (6,),
     }
+
+
+def test_both_scopes_are_one_question_for_whoever_knows_the_domain() -> None:
+    """Its p is the larger one, as the client scope has all controls of the domain scope."""
+    near = scores(7, 1.0, {**CHANCE, "other_client": 0.8})
+    for role, scopes in (("server", ["client"]), ("insider", ["client"]), ("third_party", ["client", "domain"])):
+        content = attack_scores(near, attack=secret("content", "client", "domain"), role=role)
+        found = questions(one=content)
+        assert [question.scope for question in found] == scopes
+        tests = attack_tests({"run/one": content}, 0)["run/one"].scopes
+        assert found[0].p == tests["client"].p >= tests["domain"].p
+    alone = scores(7, 1.0, {name: at for name, at in CHANCE.items() if name != "other_client"})
+    lone, domain = questions(one=attack_scores(alone, attack=secret("content", "client", "domain"), role="server"))
+    assert (lone.scope, lone.verdict, domain.scope, domain.verdict) == ("client", "inconclusive", "domain", "leak")
 
 
 def test_the_family_has_only_tests_on_shared_artifacts() -> None:

@@ -10,6 +10,7 @@ from fdgpriv.statistics.grades import GRADES
 from fdgpriv.statistics.interval import clopper_pearson
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.statistics.questions import Absent, Answer, Evidence, answers
+from fdgpriv.threat import Capability
 from fdgpriv.verdicts.attack_scores import AttackScores
 from fdgpriv.verdicts.attack_tests import AttackTests
 from fdgpriv.verdicts.ceiling import ceiling_sentence
@@ -54,7 +55,9 @@ class Questions:
     def of(cls, scores: Mapping[str, AttackScores], tests: Mapping[str, AttackTests]) -> "Questions":
         """Groups the attacks of a report, by key ``CELL/...``, into questions, and corrects all answers together.
 
-        Adversaries whose attacks on one artifact make bit-equal predictions share one question.
+        Adversaries whose attacks on one artifact make bit-equal predictions share one question. So do both scopes for an
+        adversary that knows the domain: in both it must beat the public answers of the client's domain, and the client scope
+        has all controls of the domain scope and another client of the domain, so that its p is the larger one.
         """
         members: dict[QuestionKey, list[str]] = {}
         for key, attack in scores.items():
@@ -62,6 +65,11 @@ class Questions:
                 cell = key.partition("/")[0]
                 question = (cell, attack.kind, attack.level, attack.threat.role, attack.secret, scope)
                 members.setdefault(question, []).append(key)
+        members = {
+            question: keys
+            for question, keys in members.items()
+            if not _in_client_scope(question, members, scores, tests)
+        }
         asked = {
             question: _question_attacks(equal_questions, members, scores, tests)
             for question, equal_questions in _by_equal_predictions(members, scores).items()
@@ -165,6 +173,27 @@ class Questions:
             control=control,
             control_value=measured_scores(attack, control, scores),
         )
+
+
+def _in_client_scope(
+    question: QuestionKey,
+    members: Mapping[QuestionKey, Sequence[str]],
+    scores: Mapping[str, AttackScores],
+    tests: Mapping[str, AttackTests],
+) -> bool:
+    """Whether this is the domain scope of a question that the client scope answers for an adversary that knows the domain.
+
+    It does not where an attack has no test in the client scope, for want of another client of the domain.
+    """
+    if question[-1] != "domain":
+        return False
+    in_client_scope = members.get((*question[:-1], "client"), ())
+    return bool(in_client_scope) and all(
+        Capability.KNOWS_DOMAIN in scores[key].threat.capabilities
+        and key in in_client_scope
+        and (isinstance(tests[key].scopes["client"], Evidence) or not isinstance(tests[key].scopes["domain"], Evidence))
+        for key in members[question]
+    )
 
 
 def _by_equal_predictions(
