@@ -189,7 +189,10 @@ class _InputRecorded(Exception):
 
 @torch.no_grad()
 def layer_inputs(model: nn.Module, layer: nn.Module, images: Tensor) -> Tensor:
-    """The inputs (N, ...) of this layer for images (N, 3, H, W), a part at a time; later layers are not computed."""
+    """The inputs (N, ...) of this layer for images (N, 3, H, W), a part at a time; later layers are not computed.
+
+    Empty (0,) if the network does not call the layer, as an auxiliary head in evaluation mode.
+    """
     inputs: list[Tensor] = []
 
     def record(layer: nn.Module, arguments: tuple[Tensor]) -> None:
@@ -203,4 +206,4 @@ def layer_inputs(model: nn.Module, layer: nn.Module, images: Tensor) -> Tensor:
                 model(part)
     finally:
         hook.remove()
-    return torch.cat(inputs)
+    return torch.cat(inputs) if inputs else torch.zeros(0)

@@ -56,7 +56,7 @@ class LatentPrior:
         images, labels = adversary.public_images
         self.layers, self.shape = layers, images.shape[1:]
         last = adversary.simulator(TrainingSimulator).last_layer
-        first = _first_linear(model) if single else last
+        first = _first_linear(model, received_model, images) or last if single else last
         if simulations < _MIN_FITTED:
             reader, public_rows = _reader(first, last, model, adversary)
             self.best = self.without_moments = _LatentRegression(reader, RowRegression(public_rows, images))
@@ -215,16 +215,25 @@ def _reader(
     by_single_image = layer != last and len(layer) > 1
     layer_read, (images, labels) = layer if by_single_image else last, adversary.public_images
     inputs = layer_inputs(model, model.get_submodule(layer_read[0].rpartition(".")[0]), images)
+    if inputs.ndim > 2:  # of tokens, whose mean the weights' change reveals
+        inputs = inputs.flatten(1, -2).mean(1)
     public_rows = torch.cat([inputs, one_hot(labels, adversary.classes)], dim=1)
     return _FirstLayerReader(layer_read, adversary.classes, model, inputs) if by_single_image else _LastLayerReader(
         layer_read, adversary.classes
     ), public_rows
 
 
-def _first_linear(model: nn.Module) -> tuple[str, ...]:
-    """Names of the parameters of the first fully connected layer."""
-    name, layer = next((name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear))
-    return tuple(f"{name}.{part}" for part, _ in layer.named_parameters())
+def _first_linear(model: nn.Module, received_model: ModelState, images: Tensor) -> tuple[str, ...] | None:
+    """Names of the parameters of the first fully connected layer that clients share and that has one input (D,) an image.
+
+    None if there is none: in a transformer, layers before the classifier have an input of each token.
+    """
+    for name, layer in model.named_modules():
+        names = tuple(f"{name}.{part}" for part, _ in layer.named_parameters(recurse=False))
+        is_shared = isinstance(layer, nn.Linear) and received_model.state.keys() >= set(names)
+        if is_shared and layer_inputs(model, layer, images[:2]).ndim == 2:
+            return names
+    return None
 
 
 @dataclass(frozen=True, eq=False)

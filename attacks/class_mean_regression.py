@@ -215,7 +215,8 @@ class _Reader:
 @torch.no_grad()
 def first_statistics(network: nn.Module, images: Tensor) -> Tensor:
     """(N, 2C): by image (N, 3, H, W), means and mean squares over the pixels of the first BatchNorm layer's inputs."""
-    inputs = layer_inputs(network, next(iter(bn_layers(network).values())), images).flatten(2)
+    inputs = layer_inputs(network, next(iter(bn_layers(network).values())), images)
+    inputs = inputs.reshape(*inputs.shape[:2], -1)  # BatchNorm1d has inputs (N, C)
     variance, mean = torch.var_mean(inputs, dim=2, correction=0)
     return mean_squares(mean, variance).nan_to_num(0.0, 0.0, 0.0)
 

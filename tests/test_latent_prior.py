@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fdgpriv.artifacts.parameters import ModelState
 from fdgpriv.utils.global_rng import drawing_from
 from fdgpriv.utils.seeds import generator
 
@@ -91,9 +92,42 @@ def test_what_was_dropped_is_expected_instead(network: Network, images: Tensor) 
 
 def test_the_first_layer_is_read_of_one_image_only(network: Network, images: Tensor) -> None:
     adversary = SimpleNamespace(public_images=(images, torch.arange(len(images)) % _CLASSES), classes=_CLASSES)
-    first, last = latent_prior._first_linear(network), ("head.weight", "head.bias")
+    received = ModelState(client="server", round=0, state=network.state_dict())
+    first, last = latent_prior._first_linear(network, received, images), ("head.weight", "head.bias")
     assert first == ("hidden.weight", "hidden.bias")
     of_first, known = latent_prior._reader(first, last, network, adversary)
     of_last, latents = latent_prior._reader(last, last, network, adversary)
     assert (type(of_first), type(of_last)) == (latent_prior._FirstLayerReader, latent_prior._LastLayerReader)
     assert (known.shape, latents.shape) == ((60, 512 + _CLASSES), (60, 16 + _CLASSES))
+
+
+class Tokens(nn.Module):
+    """Patches of the images as tokens, a linear layer of each, an unused linear layer, and a head of one input an image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.unused = nn.Linear(3 * 16, 6), nn.Linear(5, 5)
+        self.hidden, self.head = nn.Linear(6, 8), nn.Linear(8, _CLASSES)
+
+    def forward(self, images: Tensor) -> Tensor:
+        tokens = self.patches(nn.functional.unfold(images, 4, stride=4).transpose(1, 2)).relu()
+        return self.head(self.hidden(tokens.mean(1)).relu())
+
+
+def test_layers_of_tokens_are_not_the_first_layer(images: Tensor) -> None:
+    network = Tokens().eval()
+    state = dict(network.state_dict())
+    received = ModelState(client="server", round=0, state=state)
+    assert latent_prior._first_linear(network, received, images) == ("hidden.weight", "hidden.bias")
+    del state["hidden.bias"]
+    assert latent_prior._first_linear(network, received, images) == ("head.weight", "head.bias")
+    del state["head.bias"]
+    assert latent_prior._first_linear(network, received, images) is None
+
+
+def test_tokens_are_read_by_their_mean(images: Tensor) -> None:
+    network = nn.Sequential(nn.Flatten(2), nn.Linear(images.shape[2] * images.shape[3], 4)).eval()
+    adversary = SimpleNamespace(public_images=(images, torch.arange(len(images)) % _CLASSES), classes=_CLASSES)
+    last = ("1.weight", "1.bias")
+    _, rows = latent_prior._reader(last, last, network, adversary)
+    assert torch.allclose(rows[:, :-_CLASSES], images.flatten(2).mean(1))

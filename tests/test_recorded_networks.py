@@ -137,13 +137,8 @@ def check_simulated(federation: RecordedFederation) -> None:
     model = federation.method.network.new()
     received.load_into(model)
     data = federation.population.clients["a"]
-    federation.method.network.train(
-        federation.method.disclosure().training.train,
-        model,
-        data,
-        0,
-        torch.Generator().manual_seed(0),  # type: ignore[union-attr]
-    )
+    training: Any = federation.method.disclosure().training
+    federation.method.network.train(training.train, model, data, 0, torch.Generator().manual_seed(0))
     after = simulator.after(recorded, received)
     for name, tensor in after.state.items():
         torch.testing.assert_close(model.state_dict()[name], tensor, rtol=1e-4, atol=1e-5, check_dtype=False)
