@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import Evaluator, Fitted, fit, shortened
-from factories import evaluated
+from factories import evaluated, refused
 from torch import Tensor, nn
 
 from fdgpriv.adversary import Adversary, Observation
@@ -189,6 +189,33 @@ def test_an_attack_changes_nothing_for_the_next_one(stylised: Fitted, kind: str)
     evaluated(evaluator, Spoiler(), kind, sizes)
     scores = evaluated(evaluator, attack, kind, sizes)
     assert [scores[size].headline for size in sizes] == [expected[size].headline for size in sizes]
+
+
+class AddsNothing(Spoiler):
+    """Adds 0 in place to some of what it is given."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Any:
+        parts = {
+            "candidates": adversary.candidates,
+            "auxiliary images": adversary.auxiliary[0].images,
+            "observed artifacts": next(iter(observations[0].artifact.tensors().values())),
+        }
+        parts[self.what].add_(0)
+        return torch.full((len(observations), len(adversary.sources)), 1 / len(adversary.sources))
+
+
+@pytest.mark.parametrize("what", ["candidates", "auxiliary images", "observed artifacts"])
+def test_an_attack_of_the_package_that_changes_what_it_is_given_fails(
+    what: str, stylised: Fitted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluated(stylised.shared, "domain_inference:simulations=4", StyleStatistics.kind, [None])  # computes float images
+    evaluated(stylised.shared, AddsNothing(what), StyleStatistics.kind, [None])
+    monkeypatch.setattr(AddsNothing, "__module__", "fdgpriv.attacks.adds_nothing")
+    with refused(f"adds_nothing: want an attack that works on copies, got one that changed {what} in place"):
+        evaluated(stylised.shared, AddsNothing(what), StyleStatistics.kind, [None])
 
 
 class Net(nn.Module):

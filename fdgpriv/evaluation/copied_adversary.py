@@ -1,6 +1,7 @@
 """Copies of what an adversary has, for attacks that users write: they may change in place what they are given.
 
-Tensors are copied when they are read, each once, so that artifacts which share tensors share their copies.
+Tensors are copied when they are read, each once, so that artifacts which share tensors share their copies. Attacks of this
+package get the tensors themselves, whose identity caches rely on; one that changes them fails.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,12 +32,40 @@ T = TypeVar("T")
 def inferred(
     attack: Attack, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator
 ) -> Predictions | Sequence[Prediction] | Tensor:
-    """The attack's predictions; an attack that a user wrote gets copies."""
+    """The attack's predictions; an attack that a user wrote gets copies.
+
+    Raises:
+        ValueError: An attack of this package changed in place what it was given.
+    """
     if not is_user_code(attack):
-        return attack.infer(adversary, observations, rng)
+        versions = _versions(adversary, observations)
+        predictions = attack.infer(adversary, observations, rng)
+        if changed := next((name for name, tensor, version in versions if tensor._version != version), None):
+            raise ValueError(
+                f"{attack.name()}: want an attack that works on copies, got one that changed {changed} in place"
+            )
+        return predictions
     copies = Copies()
     copied_observations = [copies.observation(observation) for observation in observations]
     return attack.infer(CopiedAdversary.of(adversary, copies, copied_observations), copied_observations, rng)
+
+
+def _versions(adversary: Adversary, observations: Sequence[Observation]) -> list[tuple[str, Tensor, int]]:
+    """The evaluator's tensors, each with a name and with the number of its changes in place."""
+    domains, sent = (*adversary._auxiliary, *adversary.held_back), [observation.sent for observation in observations]
+    artifacts = list[Artifact]()
+    while sent:
+        part = sent.pop()
+        if isinstance(part, Mixture):
+            sent += [part.base, part.leak]
+        else:
+            artifacts.append(part)
+    tensors = {
+        "candidates": [adversary._candidates],
+        "auxiliary images": [part for domain in domains for part in vars(domain).values() if isinstance(part, Tensor)],
+        "observed artifacts": [tensor for artifact in artifacts for tensor in artifact.tensors().values()],
+    }
+    return [(name, t, t._version) for name, group in tensors.items() for t in group if not t.is_inference()]
 
 
 class Copies:
