@@ -10,13 +10,14 @@ if TYPE_CHECKING:
     from fdgpriv.api import run_audit
     from fdgpriv.audit_results import AuditResults as Results
     from fdgpriv.federation.recording import record
-    from fdgpriv.recorded_audit import audit_recording
+    from fdgpriv.recorded_audit import audit_recording, check_recording
 
-__all__ = ["Results", "__version__", "audit_recording", "record", "run_audit"]
+__all__ = ["Results", "__version__", "audit_recording", "check_recording", "record", "run_audit"]
 
 _LAZY = {  # module and name: importing them imports torch, which takes seconds
     "Results": ("fdgpriv.audit_results", "AuditResults"),
     "audit_recording": ("fdgpriv.recorded_audit", "audit_recording"),
+    "check_recording": ("fdgpriv.recorded_audit", "check_recording"),
     "record": ("fdgpriv.federation.recording", "record"),
     "run_audit": ("fdgpriv.api", "run_audit"),
 }

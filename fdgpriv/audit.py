@@ -103,6 +103,10 @@ def parser() -> Parser:
         "--federation", type=Path, metavar="FILE", help="Python file: network, clients, public, train, encoder"
     )
 
+    g.add_argument(
+        "--check", action="store_true", help="check the recording against FILE, in a minute, and attack nothing"
+    )
+
     g = p.add_argument_group("execution and output")
     g.add_argument("--engine", metavar="NAME", help=", ".join(ENGINES))
     g.add_argument("--jobs", type=int, metavar="N", help="runs at a time (1), each with the memory of one training")
@@ -241,18 +245,28 @@ def _audit(given: dict[str, Any], command: str, earlier: Path | None) -> int:
 
 
 def _audit_recording(given: dict[str, Any], command: str) -> int:
-    """Attacks and reports a recorded training; the exit code."""
+    """Attacks and reports a recorded training, or only checks or plans that; the exit code."""
     options = _options({name: value for name, value in given.items() if name not in ("recording", "federation")})
     options.check()
     if len(options.seeds) > 1:
         raise BadUsage(f"--seed: want one number with --recording, got {' '.join(map(str, options.seeds))}")
-    from fdgpriv.recorded_audit import audit, configured, given_by
+    from fdgpriv.recorded_audit import audit, checked_only, configured, given_by, planned
 
-    training = given_by(given["federation"])
+    training, config = given_by(given["federation"]), configured(options, federation=given["federation"])
+    if given.keys() & {"check", "dry_run"}:
+        checks, lines = (
+            (checked_only(given["recording"], training, config), [])
+            if "check" in given
+            else planned(given["recording"], training, config)
+        )
+        print("\n".join([str(checks), *lines]))
+        if (refusal := checks.refusal()) is not None:
+            _say(refusal)
+        return USAGE if checks.errors else 0
     audited = audit(
         given["recording"],
         training,
-        configured(options, federation=given["federation"]),
+        config,
         given.get("out"),
         resume="resume" in given,
         command=command,

@@ -20,6 +20,7 @@ from fdgpriv.cell_runner import CellRunner
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import ClientData, Dataset
 from fdgpriv.evaluation.attack_evaluation import AttackEvaluation
+from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.federation.local_engine import LocalEngine
 from fdgpriv.federation.transcript import BUDGET, Transcript
 from fdgpriv.federation.upload import ClientFailed
@@ -140,6 +141,39 @@ def _estimated(config: AuditConfig, dataset: Dataset, cell: Cell, workers: int) 
     )
 
 
+def estimate_recorded(
+    config: AuditConfig, dataset: Dataset, cell: Cell, evaluator: Evaluator, round_s: float, workers: int
+) -> list[str]:
+    """The time and memory of the attacks on a recorded training, in lines; nothing is trained.
+
+    Args:
+        config, dataset, cell, workers: As of `estimate`.
+        evaluator: Of the recorded training.
+        round_s: Seconds in which its clients train for one round, on one core.
+    """
+    cell_runner = CellRunner(config, dataset, Path(), ProgressLog(quiet=True), workers)
+    applying, not_applying = _applying(cell_runner.evaluations(cell, evaluator))
+    evaluation_rounds = EVALUATION_ROUNDS.get(config.preset)
+    count = sum(map(len, applying.values()))
+    attack_s = None if evaluation_rounds is None else evaluation_rounds * round_s / workers * count
+    recorded = CellEstimate(
+        attack_s=attack_s,
+        transcript_bytes=sum(
+            artifact.nbytes for artifact in {id(a): a for a in evaluator.transcript.kept.values()}.values()
+        ),
+        applying=applying,
+        not_applying=not_applying,
+    )
+    total = "no recorded audit tells the time of its attacks" if attack_s is None else _range(attack_s)
+    return [
+        *_attack_lines(recorded),
+        f"in all: {total} while this machine is as busy as now",
+        _memory_line(config, dataset, [recorded], 1),
+        "These are estimates: attacks from recorded audits of digits, in units of one round of the clients' training, of which "
+        "one client's was timed; photographs may take several times as long. Nothing was written.",
+    ]
+
+
 class RoundTimes(NamedTuple):
     """Seconds of the first round of a training and of each later one."""
 
@@ -202,9 +236,14 @@ def _cell_lines(cell: CellEstimate) -> list[str]:
     """The estimate of one cell, in lines."""
     if cell.failed is not None:
         return [f"its training cannot be timed: {cell.failed}"]
+    return [f"training: about {_duration(cell.train_s)}", *_attack_lines(cell)]
+
+
+def _attack_lines(cell: CellEstimate) -> list[str]:
+    """The attacks that apply, their time, and why others do not, in lines."""
     count = sum(map(len, cell.applying.values()))
     attacks = "no recorded audit tells their time" if cell.attack_s is None else _range(cell.attack_s)
-    lines = [f"training: about {_duration(cell.train_s)}"]
+    lines = []
     if count:
         lines.append(f"attacks: {len(cell.applying)} apply, {count} evaluations: {attacks}")
     elif not cell.not_applying:
@@ -222,11 +261,6 @@ def _total_lines(config: AuditConfig, dataset: Dataset, cells: Sequence[CellEsti
     """The time and memory of all cells, each of which is run `times` times, in lines."""
     train_s = times * sum(cell.train_s for cell in cells)
     attack_s = times * sum(cell.attack_s or 0.0 for cell in cells)
-    process_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    attack_gb = ATTACK_MEMORY.get(config.preset, ATTACK_MEMORY["thorough"]) * dataset.image_size / REFERENCE_SIDE
-    stored_gb = max(cell.transcript_bytes for cell in cells) / 2**30
-    gb = process_gb + stored_gb + (attack_gb if any(cell.applying for cell in cells) else 0.0)
-    jobs = min(config.jobs, times * len(cells))
     low, high = train_s + attack_s / SPREAD, train_s + attack_s * SPREAD
     idle = min(cell.idle for cell in cells)
     total = f"{_between(low, high)} while this machine is as busy as now"
@@ -235,10 +269,20 @@ def _total_lines(config: AuditConfig, dataset: Dataset, cells: Sequence[CellEsti
     unknown = ", and the attacks" if any(cell.applying and cell.attack_s is None for cell in cells) else ""
     return [
         f"in all: {total}{unknown}",
-        f"memory: about {gb * jobs:.1f} GB, of which {process_gb:.1f} GB were measured here",
+        _memory_line(config, dataset, cells, times),
         f"These are estimates: training from {TIMED_ROUNDS} rounds on at most {TIMED_IMAGES} images of each client, attacks "
         "from recorded audits of digits; photographs may take several times as long. Nothing was written.",
     ]
+
+
+def _memory_line(config: AuditConfig, dataset: Dataset, cells: Sequence[CellEstimate], times: int) -> str:
+    """The memory of all cells, each of which is run `times` times."""
+    process_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    attack_gb = ATTACK_MEMORY.get(config.preset, ATTACK_MEMORY["thorough"]) * dataset.image_size / REFERENCE_SIDE
+    stored_gb = max(cell.transcript_bytes for cell in cells) / 2**30
+    gb = process_gb + stored_gb + (attack_gb if any(cell.applying for cell in cells) else 0.0)
+    jobs = min(config.jobs, times * len(cells))
+    return f"memory: about {gb * jobs:.1f} GB, of which {process_gb:.1f} GB were measured here"
 
 
 def _range(seconds: float) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import perf_counter
 from typing import Any
 
 from torch import nn
@@ -16,6 +17,7 @@ from fdgpriv.audit_results import AuditResults
 from fdgpriv.cli.options import Options
 from fdgpriv.config import AuditConfig
 from fdgpriv.data.dataset import Dataset
+from fdgpriv.estimate import estimate_recorded
 from fdgpriv.evaluation.evaluator import Evaluator
 from fdgpriv.evaluation.simulation_fit import few_public_images_note
 from fdgpriv.external.recorded_basis import code_digests, recorded_basis
@@ -31,8 +33,11 @@ from fdgpriv.method import Method
 from fdgpriv.registry import importing
 from fdgpriv.results.finding import Results
 from fdgpriv.results.learning import source_probe
+from fdgpriv.results.question import Question
+from fdgpriv.results.recording_check import RecordingCheck, RecordingChecks
 from fdgpriv.results.round_log import NoLog
 from fdgpriv.results.rounds import RoundEvaluation
+from fdgpriv.results.run import Run
 from fdgpriv.results.selection import chosen
 from fdgpriv.results.utility import no_utility, utility
 from fdgpriv.results.utility_finding import PersonalUtility, Utility
@@ -49,6 +54,7 @@ from fdgpriv.utils.file_names import check_files, slug
 from fdgpriv.utils.memory import reuse_freed
 from fdgpriv.utils.run_folder import Basis
 from fdgpriv.utils.seed_values import seed_value
+from fdgpriv.utils.seeds import generator
 
 # options that do not concern the training
 _EVALUATION_OPTIONS = ("attacks", "threats", "preset", "seeds", "units_per_domain", "figures")
@@ -151,15 +157,104 @@ def audit_recording(
         ValueError: The recording is damaged, of another network or of other clients, or an argument is invalid.
     """
     given = GivenTraining(network, clients, public or {}, train, encoder, normalize, image_size)
-    roles = kinds(Options)["threats"].read(threats, "threats")
-    options = Options(attacks=specs(attacks), threats=roles, preset=preset, seeds=(seed_value(seed, "seed"),))
-    config = configured(options)
+    config = configured(_options(attacks, threats, preset, seed))
     if out is not None:
         return audit(Path(folder), given, config, Path(out), resume=resume, progress=progress).results
     if resume:
         raise ValueError("resume: want out, the folder to continue in")
     with TemporaryDirectory() as temporary:
         return without_folder(audit(Path(folder), given, config, Path(temporary) / "run", progress=progress).results)
+
+
+def check_recording(
+    folder: Path | str,
+    *,
+    network: Callable[[], nn.Module] | nn.Module,
+    clients: Mapping[str, Any],
+    public: Mapping[str, Any] | None = None,
+    train: Train | None = None,
+    encoder: StyleEncoder | None = None,
+    normalize: Features | None = None,
+    image_size: int | None = None,
+    attacks: str | Attack | Sequence[str | Attack] = "all",
+    threats: str | Sequence[str] = (),
+    preset: str = "default",
+    seed: int = 0,
+    out: Path | str | None = None,
+    resume: bool = False,
+    progress: bool = False,
+) -> RecordingChecks:
+    """Checks a recording against the images, network and training given, as `audit_recording` does before its attacks.
+
+    Takes a minute or less: on large networks as many clients are simulated as that allows.
+
+    Args:
+        folder, network, clients, public, train, encoder, normalize, image_size, seed: As of `audit_recording`.
+        attacks, threats, preset, out, resume: Of the audit that is to follow; their names and the folder are checked.
+        progress: Print progress on stderr.
+
+    Returns:
+        The checks, which print as a table. Failed ones are not raised: they are in `errors`.
+
+    Raises:
+        ValueError: The recording is damaged, of another network or of other clients, or an argument is invalid.
+    """
+    given = GivenTraining(network, clients, public or {}, train, encoder, normalize, image_size)
+    config = configured(_options(attacks, threats, preset, seed))
+    if out is not None:
+        run_folder.check(Path(out), resume)
+    return checked_only(Path(folder), given, config, progress)
+
+
+@fixed_arithmetic()
+def checked_only(folder: Path, given: GivenTraining, config: RecordedConfig, progress: bool = True) -> RecordingChecks:
+    """The checks of the recording in a folder, for `check_recording` and the command line."""
+    config.check()
+    with ProgressLog(quiet=not progress) as log:
+        log.say("checking the recording")
+        recorded = recorded_federation(folder, given, config.seeds[0], config.wanted_units)
+        _checked(config, recorded, digest(folder / MANIFEST))
+    return recorded.checks
+
+
+@fixed_arithmetic()
+def planned(folder: Path, given: GivenTraining, config: RecordedConfig) -> tuple[RecordingChecks, list[str]]:
+    """The checks, and in lines the attacks, the time and the memory of the audit; the lines are empty after an error."""
+    config.check()
+    with ProgressLog() as log:
+        log.say("checking the recording")
+        recorded = recorded_federation(folder, given, config.seeds[0], config.wanted_units)
+        checked = _checked(config, recorded, digest(folder / MANIFEST))
+        if recorded.checks.errors:
+            return recorded.checks, []
+        dataset = recorded.population.dataset
+        runner = Runner(checked, dataset, Path(), log, train=load_recorded)
+        for attack in checked.attacks:
+            checked.attack(attack).check(dataset.image_size)
+        (cell,) = runner.cells()
+        evaluator = PreparedCell.of(checked, dataset, cell).evaluator(recorded.transcript)
+        lines = estimate_recorded(checked, dataset, cell, evaluator, _round_seconds(recorded), runner.workers)
+    return recorded.checks, lines
+
+
+def _round_seconds(recorded: RecordedFederation) -> float:
+    """Seconds in which all participants of a round train, from one client's training; 0 if none can be simulated."""
+    disclosure, clients = recorded.method.disclosure(), recorded.population.clients
+    if disclosure.training is None:
+        return 0.0
+    data = min(clients.values(), key=len)
+    start = perf_counter()
+    disclosure.training.train_plainly(recorded.method.network.new(), data, 0, generator(0))
+    seconds = (perf_counter() - start) / len(data)
+    return seconds * sum(map(len, clients.values())) * (disclosure.participants or len(clients)) / len(clients)
+
+
+def _options(
+    attacks: str | Attack | Sequence[str | Attack], threats: str | Sequence[str], preset: str, seed: int
+) -> Options:
+    """The options of the evaluation."""
+    roles = kinds(Options)["threats"].read(threats, "threats")
+    return Options(attacks=specs(attacks), threats=roles, preset=preset, seeds=(seed_value(seed, "seed"),))
 
 
 def configured(options: Options, federation: Path | None = None) -> RecordedConfig:
@@ -186,6 +281,8 @@ def audit(
     with ProgressLog(quiet=not progress) as log:
         code = code_digests(given)
         recorded = recorded_federation(folder, given, config.seeds[0], config.wanted_units)
+        if (refusal := recorded.checks.refusal()) is not None:
+            raise ValueError(refusal)
         dataset = recorded.population.dataset
         config = replace(config, given={**config.given, **recorded_basis(code, given, recorded)})
         checked = _checked(config, recorded, digest(folder / MANIFEST))
@@ -200,9 +297,11 @@ def audit(
         with run_folder.resumed(out, settings) if resume else run_folder.new(out, settings):
             for note in recorded.notes:
                 log.say(note)
+            for check in recorded.checks.notes:
+                log.say(f"note: {check.sentence}")
             if few := few_public_images_note(recorded.population, [checked.attack(spec) for spec in checked.attacks]):
                 log.say(f"warning: {few}")
-            results = AuditResults.of(_with_notes(runner.run(command), recorded.notes), out)
+            results = AuditResults.of(_with_notes(runner.run(command), recorded), out)
             paths, unwritten = write(results, out, checked.figures)
         log.say(f"wrote {', '.join(str(path) for path in paths)}")
     return Audited(results, out, unwritten)
@@ -250,10 +349,29 @@ def _evaluated(recorded: RecordedFederation, cell: Cell, progress: ProgressLog) 
     return evaluation.evaluated
 
 
-def _with_notes(results: Results, notes: Sequence[str]) -> Results:
-    """The results with these notes on the recording before the statements on what was not measured."""
-    runs = tuple(run.model_copy(update={"not_measured": (*notes, *run.not_measured)}) for run in results.runs)
-    return results.model_copy(update={"runs": runs})
+def _with_notes(results: Results, recorded: RecordedFederation) -> Results:
+    """The results with the checks and notes on the recording, and with notes in the questions that they concern."""
+    return results.model_copy(update={"runs": tuple(_run_with_notes(run, recorded) for run in results.runs)})
+
+
+def _run_with_notes(run: Run, recorded: RecordedFederation) -> Run:
+    sentences = [*recorded.notes, *(f"Check of {check.check}: {check.sentence}." for check in recorded.checks.notes)]
+    questions = tuple(_question_with_notes(question, recorded.checks.notes) for question in run.questions)
+    return run.model_copy(
+        update={
+            "not_measured": (*sentences, *run.not_measured),
+            "questions": questions,
+            "checks": tuple(recorded.checks),
+        }
+    )
+
+
+def _question_with_notes(question: Question, notes: Sequence[RecordingCheck]) -> Question:
+    """The question; its reason continues with the notes that concern it, unless it was not evaluated."""
+    concerning = [note.sentence for note in notes if note.concerns(question.artifact, question.secret)]
+    if not concerning or question.verdict == "not_applicable":
+        return question
+    return question.model_copy(update={"reason": f"{question.reason}; note on the recording: {'; '.join(concerning)}"})
 
 
 def given_by(file: Path) -> GivenTraining:

@@ -265,6 +265,7 @@ def _is_digits(given: Mapping[str, Any]) -> bool:
 
 _OF_ARTIFACTS = {"artifact", "groups", "seeds", "out", "fail_on"}
 _OF_EVALUATION = {"attacks", "threats", "preset", "seeds", "units_per_domain", "figures", "out", "resume", "fail_on"}
+_OF_CHECK = {"recording", "federation", "check", "seeds"}
 OPTIONS = {  # by the name of the parsed value
     "methods": "--method",
     "dataset": "--dataset",
@@ -296,6 +297,7 @@ OPTIONS = {  # by the name of the parsed value
     "groups": "--groups",
     "recording": "--recording",
     "federation": "--federation",
+    "check": "--check",
     "out": "--out",
     "fail_on": "--fail-on",
     "resume": "--resume",
@@ -304,7 +306,7 @@ OPTIONS = {  # by the name of the parsed value
     "dry_run": "--dry-run",
     "list": "--list",
 }
-FLAGS = {"resume", "config", "dry_run", "list", "fail_on"}  # for the command line only
+FLAGS = {"resume", "config", "dry_run", "check", "list", "fail_on"}  # for the command line only
 WITHOUT_EFFECT = (
     Rule(OPTIONS.keys() - {"list"}, lambda given: "list" in given, "has no effect with --list"),
     Rule(
@@ -314,9 +316,13 @@ WITHOUT_EFFECT = (
     ),
     Rule({"groups"}, lambda given: "artifact" not in given, "want --artifact with it"),
     Rule(
-        OPTIONS.keys() - {"recording", "federation"} - _OF_EVALUATION,
+        OPTIONS.keys() - {"recording", "federation", "check", "dry_run"} - _OF_EVALUATION,
         lambda given: "recording" in given,
         "has no effect with --recording, whose training is over",
+    ),
+    Rule({"check"}, lambda given: "recording" not in given, "want --recording with it"),
+    Rule(
+        OPTIONS.keys() - _OF_CHECK, lambda given: "check" in given, "has no effect with --check, which attacks nothing"
     ),
     Rule({"recording"}, lambda given: "federation" not in given, "want --federation with it, a Python file"),
     Rule({"federation"}, lambda given: "recording" not in given, "want --recording with it"),

@@ -1,7 +1,7 @@
 """Builds a federation that an evaluator can attack, from a recording and the user's images, network and training."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,13 @@ from fdgpriv.artifacts.statistics import ValidationMetrics
 from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.data.pixels import as_images
 from fdgpriv.external.binary_head import BinaryHead
+from fdgpriv.external.checked_recording import SECONDS, RecordedEvidence
 from fdgpriv.external.logits import located
 from fdgpriv.external.recorded_method import Features, Network, RecordedMethod, Train, UserTraining
 from fdgpriv.external.recorded_names import changed_states, fit_names, unwrapped
 from fdgpriv.external.recorded_population import GivenFederation, given_federation, recorded_population
 from fdgpriv.external.recorded_styles import MAX_DEVIATION, StyleComputation, StyleEncoder, style_computation
+from fdgpriv.external.recording_checks import StatisticsSent
 from fdgpriv.external.shared_part import heads_as_models, with_shared_part
 from fdgpriv.federation.averaging import average
 from fdgpriv.federation.disclosure import Disclosure, StyleSource
@@ -31,15 +33,15 @@ from fdgpriv.federation.transcript import Record, Transcript
 from fdgpriv.federation.weights import Weights
 from fdgpriv.models.copied import copied
 from fdgpriv.registry import importing
+from fdgpriv.results.recording_check import RecordingChecks
 from fdgpriv.simulation.shared_model import GLOBAL_MODEL
 from fdgpriv.utils.failures import one_line
 from fdgpriv.utils.global_rng import global_draws
-from fdgpriv.utils.seeds import generator
 
 _MODELS = (ModelState.kind, ModelUpdate.kind)
 _STYLE_CLIENTS = 3  # clients whose styles are recomputed to find out how styles were computed
-_MAX_RATIO = 1.5  # between the changes of a simulated and of a recorded client; the report notes larger ones
 _SHOWN = 5  # names in a sentence
+_WARNINGS = ("public images", "clients' images")  # checks whose notes are warnings about the images
 _MEAN_TOLERANCE = 1e-3  # distance of a sent model from the mean of the uploads, relative to the round's change
 
 
@@ -75,6 +77,7 @@ class RecordedFederation:
         transcript: All transfers.
         final: The model after the last round; None if no model was recorded.
         notes: Sentences for the report: what was inferred from the recording, or left out.
+        checks: Of the recording against what the user gave; also failed ones.
     """
 
     population: Population
@@ -83,10 +86,15 @@ class RecordedFederation:
     transcript: Transcript
     final: nn.Module | None
     notes: tuple[str, ...]
+    checks: RecordingChecks
 
 
 def recorded_federation(
-    folder: Path, given: GivenTraining, seed: int, units_per_domain: int = UNITS_PER_DOMAIN
+    folder: Path,
+    given: GivenTraining,
+    seed: int,
+    units_per_domain: int = UNITS_PER_DOMAIN,
+    check_seconds: float = SECONDS,
 ) -> RecordedFederation:
     """The federation recorded in this folder.
 
@@ -95,6 +103,7 @@ def recorded_federation(
         given: The user's part.
         seed: Of the evaluation.
         units_per_domain: As of `populate`.
+        check_seconds: Time for the checks that simulate clients.
 
     Raises:
         ValueError: The recording is damaged, of another network or of other clients, or the user's part is invalid.
@@ -111,7 +120,21 @@ def recorded_federation(
     disclosure, facts = _disclosure(transcript, given, network, population)
     method = RecordedMethod(network, disclosure, disclosure.otherwise)
     federation = Federation(tuple(population.clients), classes, images.image_size, _no_backbone, seed)
-    final = _final_model(transcript, network, population, disclosure.weights)
+    statistics = _statistics_sent(transcript, population, disclosure.weights)
+    final = _final_model(transcript, network, population, disclosure.weights, statistics)
+    evidence = RecordedEvidence(
+        transcript,
+        images,
+        population.clients,
+        network,
+        given.train,
+        given.normalize is not None,
+        disclosure.not_evaluated,
+        statistics,
+    )
+    checks = evidence.checks(check_seconds)
+    warnings = tuple(check.sentence for check in checks.notes if check.check in _WARNINGS)
+    population = replace(population, dataset=replace(population.dataset, warnings=warnings))
     all_notes = (
         *sentences(transcript.omissions),
         *images.notes,
@@ -120,7 +143,7 @@ def recorded_federation(
         *facts,
         *_unknown_kinds(transcript),
     )
-    return RecordedFederation(population, method, federation, transcript, final, all_notes)
+    return RecordedFederation(population, method, federation, transcript, final, all_notes, checks)
 
 
 def _unknown_kinds(transcript: Transcript) -> list[str]:
@@ -156,8 +179,6 @@ def _disclosure(
     if given.train is not None:
         largest = max(len(data) for data in population.clients.values())
         training = UserTraining(given.train, network, population.dataset.image_size, largest)
-        if _uploaded_models(transcript) and not not_evaluated.keys() & {*_MODELS, GLOBAL_MODEL}:
-            notes.append(_training_note(training, transcript, population))
     uploads = tuple(dict.fromkeys(record.kind for record in transcript.records if record.receiver == SERVER))
     disclosure = Disclosure(
         RecordedMethod.name(),
@@ -462,41 +483,34 @@ def _mean_model(
     return average(states, sizes if weights == "samples" else None)
 
 
-def _distance(state: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float:
-    """Euclidean distance of two states over their common floating-point tensors without BatchNorm statistics."""
+def _distance(state: Mapping[str, Tensor], other: Mapping[str, Tensor], statistics: bool = False) -> float:
+    """Euclidean distance of two states over their common floating-point tensors: BatchNorm's `statistics`, or all others."""
+    measured = STATISTICS[:2]
     names = [
         name
         for name, tensor in state.items()
-        if name in other and tensor.is_floating_point() and name.rpartition(".")[2] not in STATISTICS
+        if name in other
+        and tensor.is_floating_point()
+        and (name.rpartition(".")[2] in measured if statistics else name.rpartition(".")[2] not in STATISTICS)
     ]
     return math.sqrt(sum(float((state[name].double() - other[name].double()).square().sum()) for name in names))
 
 
-def _training_note(training: UserTraining, transcript: Transcript, population: Population) -> str:
-    """Runs the user's training for one client and round; a sentence compares its change of the model to the recorded one.
-
-    Raises:
-        ValueError: The training raises an exception, or does not change the model.
-    """
-    record, upload = _uploaded_models(transcript)[0]
-    received = transcript.models_sent(record.round)[record.sender]
-    model = training.network.new()
-    received.load_into(model)
-    try:
-        training.train_plainly(model, population.clients[record.sender], record.round, generator(0))
-    except Exception as error:
-        wanted = "train: want train(model, images, labels, round, rng), which trains model in place"
-        raise ValueError(f"{wanted}; got {one_line(error)}") from error
-    simulated = _distance(model.state_dict(), received.state)
-    if not simulated > 0:
-        raise ValueError(f"train: want the model trained in place, got a change of {simulated:g}")
-    trained = {name: received.state[name] - tensor for name, tensor in upload.tensors().items()}
-    recorded = _distance(trained if isinstance(upload, ModelUpdate) else upload.tensors(), received.state)
-    ratio = simulated / max(recorded, 1e-12)
-    sentence = f"train changes the model of {record.sender} in round {record.round} by {ratio:.2g} of what was recorded"
-    if 1 / _MAX_RATIO <= ratio <= _MAX_RATIO:
-        return f"{sentence}."
-    return f"{sentence}: simulated clients are not like the recorded ones, and verdicts about models rest on them."
+def _statistics_sent(transcript: Transcript, population: Population, weights: Weights | None) -> list[StatisticsSent]:
+    """How BatchNorm's statistics that the server sent follow from those that it received, by round."""
+    sent = []
+    for round in sorted(_senders(transcript)):
+        received, following = transcript.model_sent(round), transcript.model_sent(round + 1)
+        if received is None or following is None:
+            continue
+        mean = _mean_model(transcript, round, received, population, weights or "uniform")
+        change = _distance(mean, received.state, statistics=True)
+        if change > 0:
+            from_mean, from_received = (
+                _distance(following.state, other, statistics=True) / change for other in (mean, received.state)
+            )
+            sent.append(StatisticsSent(round, from_mean, from_received))
+    return sent
 
 
 def _style_computation(
@@ -550,9 +564,16 @@ def _set_style_rule(transcript: Transcript, computation: StyleComputation) -> No
 
 
 def _final_model(
-    transcript: Transcript, network: Network, population: Population, weights: Weights | None
+    transcript: Transcript,
+    network: Network,
+    population: Population,
+    weights: Weights | None,
+    statistics: Sequence[StatisticsSent],
 ) -> nn.Module | None:
-    """The model after the last round: the mean of that round's uploads; the last one sent if nothing was uploaded later."""
+    """The model after the last round: the mean of that round's uploads; the last one sent if nothing was uploaded later.
+
+    BatchNorm's statistics are those last sent if the server never sent others.
+    """
     last = _last_sent_round(transcript)
     if last is None:
         return None
@@ -561,5 +582,7 @@ def _final_model(
     received.load_into(model)
     if last in _senders(transcript):
         mean = _mean_model(transcript, last, received, population, weights or "uniform")
+        if statistics and all(entry.are_kept for entry in statistics):
+            mean = {name: tensor for name, tensor in mean.items() if name.rpartition(".")[2] not in STATISTICS}
         model.load_state_dict(mean, strict=False)
     return model

@@ -61,6 +61,13 @@ class Network:
         """A new copy of the network, which converts its input and output."""
         return copied(self._model)
 
+    def adapted_by(self, adapt: Features) -> "Network":
+        """The same network with another conversion of images."""
+        plain = copied(self._model)
+        plain._forward_pre_hooks.pop(self._input_hook)
+        plain._forward_hooks.pop(self._output_hook)
+        return Network(plain, adapt, self.binary)
+
     def adapted(self, images: Tensor) -> Tensor:
         """A copy of the images, converted to the input of the user's network."""
         return adapted(self.adapt, images)

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from fdgpriv.federation.weights import Weights
 from fdgpriv.results.attack_finding import AttackFinding
 from fdgpriv.results.question import Question
+from fdgpriv.results.recording_check import RecordingCheck
 from fdgpriv.results.utility_finding import Utility
 from fdgpriv.utils.records import Amount, ByName, Count, Entry, FileName, Probability, Text, Word
 
@@ -193,6 +194,7 @@ class Run(Entry):
         weights: Of clients in the averages that the server takes: ``samples`` or ``uniform``, which is also said where no
             client has over 5 % more images than another; null if it takes none, or nothing was trained.
         remedies: Defenses that apply to the method, with their suggested settings.
+        checks: Of a recording against what its user gave; empty for trainings of this package.
     """
 
     method: Word
@@ -215,6 +217,7 @@ class Run(Entry):
     training: dict[Word, float] = Field(default_factory=dict)
     weights: Weights | None = None
     remedies: tuple[Remedy, ...] = ()
+    checks: tuple[RecordingCheck, ...] = ()
 
     @model_validator(mode="after")
     def _questions_are_about_its_attacks(self) -> Self:

@@ -43,6 +43,7 @@ def _run(run: Run) -> Iterator[str]:
             yield f"  each client with its own model: {accuracy}"
     if run.privacy.proved:
         yield f"  proved: {run.privacy.proved}"
+    yield from (f"  note: {check.sentence}" for check in run.checks if check.outcome == "note")
     if run.questions:
         yield f"  {count(run.questions)}"
     elif run.shares_nothing:

@@ -1,0 +1,598 @@
+"""Checks of a recorded training against the images, network and training that its user gave: one function for each.
+
+A check returns a `RecordingCheck`: an error where verdicts would be wrong, a note where they are weaker or nothing could be
+measured. Thresholds were set on federated averaging of small networks on photographs and drawings (15 clients of 40 to 80
+images, with and without BatchNorm); each docstring gives the values of right and of wrong input that they lie between.
+"""
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+from fdgpriv.artifacts.parameters import ModelState, ModelUpdate
+from fdgpriv.external.recorded_changes import Change, SimulatedClient, cosine, cosines
+from fdgpriv.results.recording_check import RecordingCheck
+from fdgpriv.simulation.shared_model import GLOBAL_MODEL
+
+MODEL_QUESTIONS = (
+    ModelState.kind,
+    ModelUpdate.kind,
+    GLOBAL_MODEL,
+)  # artifacts whose questions rest on simulated clients
+_NAMED = 3  # clients, classes or rounds that a sentence names
+_LEAST_INFORMATION = 0.02  # nats that predictions tell of labels, below which a model has learned nothing
+
+
+def sample_counts(recorded: Sequence[tuple[str, int, int]], given: Mapping[str, int]) -> RecordingCheck:
+    """Whether each recorded number of images is that of the images given; they are counts, so that any difference is an error.
+
+    Args:
+        recorded: Client, round and number of each recorded count.
+        given: By client, its number of images.
+    """
+    wrong = [(client, round, n) for client, round, n in recorded if n != given[client]]
+    if not recorded:
+        return RecordingCheck(check="number of images", outcome="pass", sentence="no numbers of images were recorded")
+    if not wrong:
+        clients = len({client for client, _, _ in recorded})
+        return RecordingCheck(
+            check="number of images",
+            outcome="pass",
+            sentence=f"the recorded numbers are those of the images given, of {clients} clients",
+        )
+    client, round, n = wrong[0]
+    others = len({name for name, _, _ in wrong}) - 1
+    more = f" (and {_count(others, 'client')} more)" if others else ""
+    return RecordingCheck(
+        check="number of images",
+        outcome="error",
+        sentence=f"clients: client {client} recorded n = {n} in round {round}, got {given[client]} images{more}; want the "
+        "images that it trained on, and n their number: size, labels and membership are judged by them",
+    )
+
+
+def public_images(private: Mapping[str, Collection[bytes]], public: Mapping[str, Sequence[bytes]]) -> RecordingCheck:
+    """Whether public images are among clients' images.
+
+    They count as images that nobody trained on. An error from 5 % of a domain's images, which shifts a measured membership
+    AUC by .025; below that a note: data sets have a few images twice (PACS .1 %).
+
+    Args:
+        private: By client, hashes of its images.
+        public: By domain, a hash of each image.
+    """
+    everything = {digest for digests in private.values() for digest in digests}
+    shared = {domain: sum(digest in everything for digest in digests) for domain, digests in public.items()}
+    shares = {domain: shared[domain] / len(digests) for domain, digests in public.items() if digests}
+    if not any(shared.values()):
+        total = sum(map(len, public.values()))
+        return RecordingCheck(
+            check="public images", outcome="pass", sentence=f"none of {total:,} public images is among the clients'"
+        )
+    worst = max(shares, key=lambda domain: shares[domain])
+    digests = set(public[worst])
+    owner = next(client for client, hashes in private.items() if not digests.isdisjoint(hashes))
+    sentence = (
+        f"public: {shared[worst]:,} of the {len(public[worst]):,} images of {worst} are clients' images (e.g. of {owner}), "
+        "and count as images that nobody trained on"
+    )
+    serious = shares[worst] >= 0.05
+    return RecordingCheck(
+        check="public images",
+        outcome="error" if serious else "note",
+        sentence=f"{sentence}; want images that no client has" if serious else sentence,
+        secrets=("membership",),
+    )
+
+
+def clients_in_common(images: Mapping[str, Collection[bytes]]) -> RecordingCheck:
+    """Whether two clients were given the same images: a note, as clients may hold copies, from half of the smaller one."""
+    names = list(images)
+    pairs = [
+        (one, other, count)
+        for i, one in enumerate(names)
+        for other in names[i + 1 :]
+        if 2 * (count := len(set(images[one]) & set(images[other]))) >= min(len(images[one]), len(images[other]))
+    ]
+    if not pairs:
+        return RecordingCheck(
+            check="clients' images", outcome="pass", sentence="no two clients have half of their images in common"
+        )
+    one, other, count = pairs[0]
+    more = f" (and {_count(len(pairs) - 1, 'pair')} more)" if len(pairs) > 1 else ""
+    return RecordingCheck(
+        check="clients' images",
+        outcome="note",
+        sentence=f"clients: {one} and {other} have {_count(count, 'image')} in common{more}: one client's membership is that "
+        "of the other",
+        secrets=("membership", "identity"),
+    )
+
+
+class LabelFit(NamedTuple):
+    """How well a client's labels fit the model that it sent.
+
+    Attributes:
+        client: Its name.
+        loss: Cross-entropy of the labels given, nats.
+        permuted: Its mean over permutations of these labels, nats.
+        information: What predictions tell of each other's differences: entropy of their mean minus their mean entropy, nats.
+        confusion: (K, K), number of images by label given (row) and predicted class (column).
+    """
+
+    client: str
+    loss: float
+    permuted: float
+    information: float
+    confusion: Tensor
+
+    @classmethod
+    def of(cls, client: str, log_probabilities: Tensor, labels: Tensor) -> "LabelFit":
+        """From predictions (N, K) and labels (N,)."""
+        classes = log_probabilities.shape[1]
+        shares = torch.bincount(labels, minlength=classes).float() / len(labels)
+        probabilities = log_probabilities.exp()
+        mean = probabilities.mean(0)
+        confusion = torch.zeros(classes, classes)
+        confusion.index_put_((labels, log_probabilities.argmax(1)), torch.ones(len(labels)), accumulate=True)
+        return cls(
+            client,
+            float(-log_probabilities.gather(1, labels[:, None]).mean()),
+            float(-(log_probabilities @ shares).mean()),
+            float((probabilities * log_probabilities).sum(1).mean() - (mean * mean.clamp_min(1e-30).log()).sum()),
+            confusion,
+        )
+
+
+def labels(fits: Sequence[LabelFit], classes: Sequence[str]) -> RecordingCheck:
+    """Whether the models that clients sent predict their images' labels better than permuted ones.
+
+    BatchNorm takes the statistics of the client's images, so that neither slow running statistics nor a wrong normalisation
+    decides. Right labels: lower loss for all of 15 clients, by .3 to .7 nats after one round; labels shifted by three
+    classes: for 7 to 27 % of them. An error below two thirds. It cannot be told where predictions do not depend on the image
+    (information below `_LEAST_INFORMATION`; .08 to .2 after one round).
+    """
+    fits = [fit for fit in fits if int((fit.confusion.sum(1) > 0).sum()) > 1]  # one class is equal to its permutation
+    if not fits:
+        return RecordingCheck(
+            check="labels",
+            outcome="note",
+            sentence="labels could not be checked: no client has two classes and sent a whole model",
+        )
+    information = _median([fit.information for fit in fits])
+    loss, permuted = _median([fit.loss for fit in fits]), _median([fit.permuted for fit in fits])
+    better = sum(fit.loss < fit.permuted for fit in fits)
+    of = f"medians of {_count(len(fits), 'client')}"
+    figures = f"loss {loss:.2f} on the labels given and {permuted:.2f} on permuted ones ({of})"
+    if 3 * better >= 2 * len(fits):
+        return RecordingCheck(check="labels", outcome="pass", sentence=figures)
+    if information < _LEAST_INFORMATION:
+        return RecordingCheck(
+            check="labels",
+            outcome="note",
+            sentence=f"labels could not be checked: the models have learned too little; {figures}",
+        )
+    return RecordingCheck(
+        check="labels",
+        outcome="error",
+        sentence=f"clients: the labels given are not those that the recorded models were trained on: {figures}; lower for "
+        f"{better}{_other_order(fits, classes)}",
+    )
+
+
+def _other_order(fits: Sequence[LabelFit], classes: Sequence[str]) -> str:
+    """The order of the classes by which predictions fit, if it is another one and clearly does."""
+    confusion = sum(fit.confusion for fit in fits[1:]) + fits[0].confusion
+    rows, columns = linear_sum_assignment(-confusion.numpy())
+    matched, equal = float(confusion[rows, columns].sum()), float(confusion.diag().sum())
+    moved = [(i, j) for i, j in zip(rows, columns, strict=True) if i != j and confusion[i].sum() > 0]
+    if not moved or matched < 0.4 * float(confusion.sum()) or matched < 1.5 * equal:
+        return ""
+    order = ", ".join(f"{classes[i]} are predicted as {classes[j]}" for i, j in moved[:_NAMED])
+    return f"; images given as {order}: another order of classes?"
+
+
+def direction(clients: Sequence[SimulatedClient]) -> RecordingCheck:
+    """Whether recorded changes point along the simulated ones: the median cosine must be positive.
+
+    Right: .85 to .90 on real images, as between two simulated changes (.87 to .90); received minus trained: -.90 to -.87.
+    Labels of another order give -.14 to .04, which the check of labels names.
+    """
+    fits = [cosine(client.recorded.parameters, client.simulated.parameters) for client in clients]
+    controls = [cosine(client.repeated.parameters, client.simulated.parameters) for client in clients]
+    fit, control = _median(fits), _median(controls)
+    figures = (
+        f"cosine of simulated with recorded changes {fit:.2f}, of two simulated ones {control:.2f} (medians of "
+        f"{_count(len(clients), 'client')})"
+    )
+    if fit > 0:
+        return RecordingCheck(check="direction", outcome="pass", sentence=figures)
+    if control < 0.1:
+        return RecordingCheck(
+            check="direction",
+            outcome="note",
+            sentence=f"directions could not be checked: train is mostly chance; {figures}",
+            artifacts=MODEL_QUESTIONS,
+        )
+    why = (
+        ": updates that are received minus trained? want trained minus received"
+        if fit <= -control / 2
+        else ": want the images, labels and train of the recorded training"
+    )
+    return RecordingCheck(
+        check="direction",
+        outcome="error",
+        sentence=f"recorded changes do not point along those of train: {figures}{why}",
+    )
+
+
+def names(clients: Sequence[SimulatedClient]) -> RecordingCheck:
+    """Whether each client's recorded change fits its images better than those of other clients.
+
+    For at least two thirds of the clients, the cosine with the change simulated on their images must be above the median of
+    the cosines with other clients' simulated changes. Right: for all, by .3 to .8, also for clients of one domain with equal
+    shares of classes; shifted by one client: for 40 to 70 %. A client is named if another client's images fit better by half
+    of the margin that simulated changes have (.35 to .5; right: by none, the closest -.09). It cannot be told where simulated
+    changes do not tell clients apart either (below nine tenths of them, or a median margin below .05), or with one client.
+    """
+    table, control = cosines(clients, lambda client: client.recorded), cosines(clients, lambda client: client.repeated)
+    rows = [i for i in range(len(clients)) if int(table[i].isfinite().sum()) > 1]
+    margins, control_margins = ([_lead(t[i], i, torch.median) for i in rows] for t in (table, control))
+    if len(rows) < 2 or sum(m > 0 for m in control_margins) < 0.9 * len(rows) or _median(control_margins) < 0.05:
+        return RecordingCheck(
+            check="names",
+            outcome="note",
+            sentence="whether clients' images stand under the right names could not be checked: simulated changes "
+            "do not tell the clients apart",
+            secrets=("labels", "size", "membership", "content", "identity"),
+        )
+    fitting = sum(margin > 0 for margin in margins)
+    figures = f"their images fit {fitting} of {_count(len(rows), 'client')} better than other clients' images"
+    leads, control_leads = ([_lead(t[i], i, torch.max) for i in rows] for t in (table, control))
+    least = max(0.05, _median(control_leads) / 2)
+    misfits = [
+        (clients[i].client, clients[int(table[i].nan_to_num(-2).argmax())].client)
+        for i, lead in zip(rows, leads, strict=True)
+        if lead < -least
+    ]
+    if not misfits and 3 * fitting >= 2 * len(rows):
+        return RecordingCheck(check="names", outcome="pass", sentence=f"{figures}; margin {_median(margins):.2f}")
+    examples = ", ".join(f"what {client} sent fits the images given as {other}" for client, other in misfits[:_NAMED])
+    return RecordingCheck(
+        check="names",
+        outcome="error",
+        sentence=f"clients: {figures}{f': {examples}' if examples else ''}; want each client's images under its name",
+    )
+
+
+def _lead(row: Tensor, i: int, of: Callable[[Tensor], Tensor]) -> float:
+    """Entry i minus the median or maximum of the other entries that are not NaN."""
+    others = torch.cat([row[:i], row[i + 1 :]])
+    return float(row[i] - of(others[others.isfinite()]))
+
+
+class Misfit(NamedTuple):
+    """By how much a simulated change fits worse than one of right input would: one minus a cosine."""
+
+    recorded: float
+    control: float
+
+    @property
+    def is_large(self) -> bool:
+        """Whether recorded changes differ more from simulated ones than two simulated ones from each other.
+
+        Wrong normalisations: 2.5 to 30 times as much; right input 0.7 to 1.3 times. A thousandth is left for rounding to
+        half precision.
+        """
+        return self.recorded > max(1.5 * self.control, 1e-3)
+
+
+def misfit(clients: Sequence[SimulatedClient]) -> Misfit:
+    """The median misfit of these clients: of BatchNorm's statistics, which depend most on the images' values, or parameters."""
+    return Misfit(
+        _median([distance(client.recorded, client.simulated) for client in clients]),
+        _median([distance(client.repeated, client.simulated) for client in clients]),
+    )
+
+
+def distance(one: Change, other: Change) -> float:
+    """One minus the cosine of two changes: of BatchNorm's statistics if both have some, else of the parameters."""
+    if len(one.statistics) and len(one.statistics) == len(other.statistics):
+        return 1 - cosine(one.statistics, other.statistics)
+    return 1 - cosine(one.parameters, other.parameters)
+
+
+class Alternative(NamedTuple):
+    """How another conversion of images fits.
+
+    Attributes:
+        name: In a few words.
+        misfits: Of the same clients as the conversion given, one minus the cosine of the change simulated under it.
+        loss: Median loss of the models that clients sent, on their images so converted, nats.
+    """
+
+    name: str
+    misfits: tuple[float, ...]
+    loss: float
+
+
+def normalisation(given: Alternative, alternatives: Sequence[Alternative], control: float) -> RecordingCheck:
+    """Whether another conversion of images fits the recorded models better than that given.
+
+    Recorded and simulated changes are compared, under each conversion with the same random draws, which tells more than the
+    loss: after one round running statistics lag, and a wrong conversion may have the lower loss (1.60 against 1.76). An error
+    where an alternative's misfit is below two thirds of that of the conversion given, for three quarters of the clients, and
+    about that of two simulated changes. Forgotten (x - .5) / .5: .235 given, .076 right, .073 control with BatchNorm;
+    .106, .004, .008 without. Right: the conversion given is the best or within 10 % of it.
+
+    Args:
+        given: The user's conversion.
+        alternatives: Others; empty where that given fits as well as right input does.
+        control: Misfit of two simulated changes.
+    """
+    own = _median(given.misfits)
+    figures = f"{given.name}: cosine {1 - own:.3f} of simulated with recorded changes, loss {given.loss:.2f}"
+    fitting = [
+        other
+        for other in alternatives
+        if _median(other.misfits) <= max(1.5 * control, 1e-3)
+        and 4 * sum(1.5 * a <= b for a, b in zip(other.misfits, given.misfits, strict=True)) >= 3 * len(given.misfits)
+    ]
+    if fitting:
+        best = min(fitting, key=lambda other: _median(other.misfits))
+        return RecordingCheck(
+            check="normalisation",
+            outcome="error",
+            sentence=f"normalize: {best.name} fits the recorded models better than {figures}; {best.name}: cosine "
+            f"{1 - _median(best.misfits):.3f}, loss {best.loss:.2f}; want it as normalize=, or the images as clients had "
+            "them",
+        )
+    tried = (
+        f"; none of {len(alternatives)} others fits" if alternatives else f"; of two simulated ones {1 - control:.3f}"
+    )
+    return RecordingCheck(check="normalisation", outcome="pass", sentence=figures + tried)
+
+
+def inputs(batches: Sequence[Tensor], converted: Tensor) -> RecordingCheck:
+    """Whether train feeds the network with images of the range that the evaluator's are converted to; an error if not.
+
+    A training that normalises by itself makes right changes, while attacks feed the same network with other values. An error
+    where the mean differs by half a standard deviation, or the standard deviation by a factor of 1.5: augmentations stay
+    below both (zeros around a shifted image: .2 and 1.1); (x - .5) / .5 of images in [0, 1] is a factor of 2.
+
+    Args:
+        batches: What the network got in one training (B, C, H, W).
+        converted: The images of that client, converted as for the network (N, C, H, W).
+    """
+    if not batches:
+        return RecordingCheck(check="inputs", outcome="pass", sentence="what train feeds the network with was not seen")
+    (mean, std), (wanted_mean, wanted_std) = (
+        (float(values.mean()), float(values.std()))
+        for values in (torch.cat([batch.flatten() for batch in batches]), converted.flatten())
+    )
+    figures = f"images of mean {mean:.2f} and std {std:.2f}"
+    ratio = std / max(wanted_std, 1e-12)
+    if abs(mean - wanted_mean) <= 0.5 * wanted_std and 1 / 1.5 <= ratio <= 1.5:
+        return RecordingCheck(
+            check="inputs", outcome="pass", sentence=f"train feeds the network with {figures}, as attacks do"
+        )
+    return RecordingCheck(
+        check="inputs",
+        outcome="error",
+        sentence=f"train: feeds the network with {figures}, attacks with mean {wanted_mean:.2f} and std {wanted_std:.2f}: want "
+        "the conversion in normalize=, and train to take images that are converted already",
+    )
+
+
+def steps(clients: Sequence[SimulatedClient]) -> RecordingCheck:
+    """Whether train makes as many steps as BatchNorm's recorded counters; a note, for any difference of a step or more.
+
+    Means of counters are no whole numbers, and clients round what they receive: less than one step.
+    """
+    known = [
+        (client, client.recorded.steps, client.simulated.steps)
+        for client in clients
+        if client.recorded.steps is not None and client.simulated.steps is not None
+    ]
+    if not known:
+        return RecordingCheck(check="steps", outcome="pass", sentence="no counters of batches were recorded")
+    differing = [entry for entry in known if abs(entry[1] - entry[2]) >= 1]
+    if not differing:
+        client, recorded, _ = known[0]
+        return RecordingCheck(
+            check="steps",
+            outcome="pass",
+            sentence=f"as many batches as recorded, of {_count(len(known), 'client')} (e.g. {recorded:.0f} of {client.client})",
+        )
+    client, recorded, simulated = differing[0]
+    return RecordingCheck(
+        check="steps",
+        outcome="note",
+        sentence=f"{client.client} trained on {recorded:.0f} batches in round {client.round} by its BatchNorm counters, train "
+        f"on {simulated:.0f} (so {len(differing)} of {_count(len(known), 'client')}): another number of epochs or batch size",
+        artifacts=MODEL_QUESTIONS,
+    )
+
+
+def uploads(clients: Sequence[SimulatedClient]) -> RecordingCheck:
+    """Whether recorded changes are of the size and kind that train makes, and if not, in what they differ; a note.
+
+    Four signs, in this order:
+    - sparsified: half of the entries are exactly 0, and twice as many as of simulated ones (top-k: 90 %; plain: .2 %);
+    - quantised: at most 256 values of thousands of entries, a tenth of those of simulated ones;
+    - clipped: half of the clients' changes have one length to four digits, simulated ones have not;
+    - noise: of the squared length, the part that is not the simulated change times a factor, beyond that of repeated ones,
+      is above 30 % (noise of .02 in each parameter: 73 %; right input: below 8 %);
+    - another length, by a factor above 1.2: another learning rate, or number of epochs (five times the rate: 3.4).
+    """
+    signs = (_sparsified, _quantised, _clipped, _noise, _length)
+    sentence = next((sentence for sign in signs if (sentence := sign(clients)) is not None), None)
+    if sentence is not None:
+        return RecordingCheck(
+            check="uploads",
+            outcome="note",
+            sentence=f"{sentence}; verdicts about models rest on clients simulated by train",
+            artifacts=MODEL_QUESTIONS,
+        )
+    return RecordingCheck(
+        check="uploads",
+        outcome="pass",
+        sentence=f"train changes models by {_median(_ratios(clients)):.2f} of what was recorded (median of "
+        f"{_count(len(clients), 'client')})",
+    )
+
+
+def _sparsified(clients: Sequence[SimulatedClient]) -> str | None:
+    recorded, simulated = (
+        _median([float((change.parameters == 0).float().mean()) for change in changes])
+        for changes in ([c.recorded for c in clients], [c.simulated for c in clients])
+    )
+    if recorded < 0.5 or recorded < 2 * simulated:
+        return None
+    return (
+        f"{recorded:.0%} of a recorded change is exactly 0, {simulated:.0%} of one by train: uploads are sparsified (top-k?), "
+        "and train does not do that"
+    )
+
+
+def _quantised(clients: Sequence[SimulatedClient]) -> str | None:
+    recorded, simulated = (
+        _median([float(len(change.parameters.unique())) for change in changes])
+        for changes in ([c.recorded for c in clients], [c.simulated for c in clients])
+    )
+    if recorded > 256 or 10 * recorded > simulated or len(clients[0].recorded.parameters) < 2560:
+        return None
+    return (
+        f"a recorded change has {recorded:.0f} different values, one by train {simulated:.0f}: uploads are quantised, and "
+        "train does not do that"
+    )
+
+
+def _clipped(clients: Sequence[SimulatedClient]) -> str | None:
+    def most_equal(lengths: Sequence[float]) -> int:
+        return max(sum(abs(a - b) <= 1e-4 * b for a in lengths) for b in lengths)
+
+    recorded = [client.recorded.length for client in clients]
+    equal = most_equal(recorded)
+    simulated = most_equal([client.simulated.length for client in clients])
+    if len(clients) < 4 or 2 * equal < len(clients) or 2 * simulated >= len(clients):
+        return None
+    return (
+        f"{equal} of {len(clients)} recorded changes have the length {max(recorded):.3g}: uploads are clipped, and train does "
+        "not do that"
+    )
+
+
+def _noise(clients: Sequence[SimulatedClient]) -> str | None:
+    share = _median([_unexplained(client) for client in clients])
+    if share < 0.3:
+        return None
+    levels = []
+    for client in clients:
+        entries = len(client.recorded.parameters)
+        levels.append(float(client.recorded.parameters.norm()) * math.sqrt(max(0.0, _unexplained(client)) / entries))
+    return (
+        f"{share:.0%} of recorded changes (squared length) is not what train makes, as from noise of std "
+        f"{_median(levels):.2g} in each parameter: a defense that train does not have, or another training"
+    )
+
+
+def _unexplained(client: SimulatedClient) -> float:
+    """The share of the recorded change's squared length that is no multiple of a change by train.
+
+    With s and s' two simulated changes, r = a s'' + noise has r s = a s' s and |r|^2 = a^2 |s|^2 + |noise|^2.
+    """
+    recorded, simulated, repeated = (
+        change.parameters.double() for change in (client.recorded, client.simulated, client.repeated)
+    )
+    common = float(repeated @ simulated)
+    if common <= 0 or float(recorded @ simulated) <= 0:
+        return 0.0
+    factor = float(recorded @ simulated) / common
+    length = float(recorded.square().sum())
+    return 1 - factor**2 * float(simulated.square().sum()) / length if length > 0 else 0.0
+
+
+def _length(clients: Sequence[SimulatedClient]) -> str | None:
+    ratio = _median(_ratios(clients))
+    if 1 / 1.2 <= ratio <= 1.2:
+        return None
+    return (
+        f"train changes models by {ratio:.2g} of what was recorded (median of {_count(len(clients), 'client')}): another "
+        "learning rate, or number of epochs"
+    )
+
+
+def _ratios(clients: Sequence[SimulatedClient]) -> list[float]:
+    return [client.simulated.length / max(client.recorded.length, 1e-30) for client in clients]
+
+
+class StatisticsSent(NamedTuple):
+    """Distances of BatchNorm's statistics that the server sent after a round, in units of the round's change.
+
+    Attributes:
+        round: The round whose uploads they follow.
+        from_mean: To the mean of the clients' statistics.
+        from_received: To the statistics that it had sent before.
+    """
+
+    round: int
+    from_mean: float
+    from_received: float
+
+    @property
+    def are_mean(self) -> bool:
+        """Whether they are the mean; a twentieth is left for half precision and weights."""
+        return self.from_mean <= 0.05
+
+    @property
+    def are_kept(self) -> bool:
+        """Whether they are those sent before."""
+        return not self.are_mean and self.from_received <= 1e-3
+
+
+def buffers(sent: Sequence[StatisticsSent]) -> RecordingCheck:
+    """Whether BatchNorm's statistics in the server's next model are the mean of its clients'; a note if not.
+
+    A mean of the parameters alone leaves them as they were: distance 1 from the mean and 0 from those sent before.
+    """
+    if not sent:
+        return RecordingCheck(
+            check="buffers", outcome="pass", sentence="no statistics of BatchNorm were sent in two rounds"
+        )
+    if all(entry.are_mean for entry in sent):
+        return RecordingCheck(
+            check="buffers",
+            outcome="pass",
+            sentence=f"the server's BatchNorm statistics are the mean of its clients', to "
+            f"{max(entry.from_mean for entry in sent):.1g} of a round's change",
+        )
+    if all(entry.are_kept for entry in sent):
+        return RecordingCheck(
+            check="buffers",
+            outcome="note",
+            sentence="the server sends BatchNorm statistics as they were, and not the mean of its clients': the model after "
+            "the last round has those that were sent",
+        )
+    worst = max(sent, key=lambda entry: entry.from_mean)
+    return RecordingCheck(
+        check="buffers",
+        outcome="note",
+        sentence=f"the BatchNorm statistics that the server sends after round {worst.round} are not the mean of its clients' "
+        f"(off by {worst.from_mean:.2g} of the round's change): the accuracy of the model after the last round, which takes "
+        "the mean, is not that of the server's",
+    )
+
+
+def _median(values: Sequence[float]) -> float:
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"
