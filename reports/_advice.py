@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from fdgpriv.results.finding import Results
 from fdgpriv.results.question import Question
-from fdgpriv.results.run import MeasuredCost, Remedy
+from fdgpriv.results.run import MeasuredCost, Remedy, Run
+from fdgpriv.results.tally import Tally
 from fdgpriv.statistics.grades import GRADES, Grade, highest
 
 from ._arms import Arm, ArmAnswers, arm_answers
@@ -46,7 +47,7 @@ def advice(results: Results) -> tuple[Step, ...]:
     Empty if nothing was attacked.
     """
     questions = [question for run in results.runs for question in run.questions]
-    if not any(question.verdict != "not_applicable" for question in questions):
+    if not Tally.of(questions).asked:
         return ()
     steps = [*_against_leaks(results), *_open_questions(results, questions)]
     nothing = Step("no_leak_found", None, _NOTHING, ("No leak was shown, and no question is open.",))
@@ -242,9 +243,8 @@ def _effect(remedy: Remedy, name: str) -> str:
     if kind not in remedy.proves:
         return ""
     about, rest = guaranteed(remedy.unit, remedy.not_covered)
-    return f"An ε of {plain(remedy.epsilon)} at δ {plain(remedy.delta)}, {about}, would be proved for it" + (
-        f"; {rest}." if rest else "."
-    )
+    at = "" if remedy.delta is None else f" at δ {plain(remedy.delta)}"
+    return f"An ε of {plain(remedy.epsilon)}{at}, {about}, would be proved for it{f'; {rest}' if rest else ''}."
 
 
 def _open_questions(results: Results, questions: Sequence[Question]) -> Iterator[Step]:
@@ -304,12 +304,17 @@ def sentence(results: Results) -> str:
         return "No run finished, so there is nothing to judge."
     if len(answers) == 1:
         return _sentence_on_one(answers[0], results.dataset.name)
+    return f"{_sentence_on_several(results, answers)}{_sent_in_clear(results.runs)}."
+
+
+def _sentence_on_several(results: Results, answers: Sequence[ArmAnswers]) -> str:
+    """The sentence of a report with several arms, without its full stop."""
     attacked = [arm for arm in answers if arm.tally.asked]
     if not attacked and all(run.shares_nothing for run in results.runs):
-        return f"{_UNSHARED.capitalize()}."
+        return _UNSHARED.capitalize()
     if not attacked:
         methods = joined(unique(arm.arm.method for arm in answers))
-        return f"Nothing was attacked, so this says nothing about what {methods} give away."
+        return f"Nothing was attacked, so this says nothing about what {methods} give away"
     most, fewest = max(arm.weight for arm in attacked), min(arm.weight for arm in attacked)
     one_method = len({arm.arm.method for arm in answers}) == 1
     dataset = results.dataset.name
@@ -320,14 +325,14 @@ def sentence(results: Results) -> str:
         asked = sum(arm.tally.asked for arm in attacked)
         return (
             f"{subject}: no leak was shown {preposition} any of {len(attacked)} compared, which is no proof of privacy; "
-            f"{open_} of {asked} questions stay open."
+            f"{open_} of {asked} questions stay open"
         )
     if most == fewest:
-        return f"{subject}: {attacked[0].leaks_in_words} {preposition} each of {len(attacked)} compared."
+        return f"{subject}: {attacked[0].leaks_in_words} {preposition} each of {len(attacked)} compared"
     unproved = any(arm.weight == fewest and not arm.proves for arm in attacked)
     end = f"least {preposition} {_arms_with_leaks(attacked, fewest)}"
     end += ", which proves nothing" if not any(fewest) and unproved else ""
-    return f"{subject}: most leaks {preposition} {_arms_with_leaks(attacked, most)}, {end}."
+    return f"{subject}: most leaks {preposition} {_arms_with_leaks(attacked, most)}, {end}"
 
 
 def _arms_with_leaks(answers: Sequence[ArmAnswers], weight: tuple[int, ...]) -> str:
@@ -345,6 +350,8 @@ def _sentence_on_one(answers: ArmAnswers, dataset: str) -> str:
         return f"Training of {subject} failed, so nothing was attacked."
     if not answers.tally.asked and all(run.shares_nothing for run in arm.runs):
         return f"{subject}: {_UNSHARED}."
+    if not answers.tally.asked and (facts := _sent_in_clear(arm.runs)):
+        return f"{subject}: nothing else was put to the test{facts}."
     if not answers.tally.asked:
         return f"Nothing was attacked, so this says nothing about what {arm.method} gives away."
     seeds = f" ({n_seeds} seeds, each question by its worst answer)" if n_seeds > 1 else ""
@@ -352,13 +359,18 @@ def _sentence_on_one(answers: ArmAnswers, dataset: str) -> str:
     tally = answers.tally
     rest = (
         f"{tally.no_leak_found or 'none'} with no leak found, {tally.inconclusive or 'none'} undecided, of "
-        f"{quantity(tally.asked, 'question')} about what crossed the wire{seeds}{_sent_in_clear(arm)}"
+        f"{quantity(tally.asked, 'question')} about what crossed the wire{seeds}{_sent_in_clear(arm.runs)}"
     )
     utility = "" if answers.accuracy is None else f"; accuracy on the unseen domain is {percent(answers.accuracy, 1)}"
     return f"{subject}: {answers.leaks_in_words}{no_proof}; {rest}{utility}."
 
 
-def _sent_in_clear(arm: Arm) -> str:
+def _sent_in_clear(runs: Sequence[Run]) -> str:
     """What crosses the wire as it is, which is no question: ``; sent in clear, so not tested: its number of images``."""
-    secrets = unique(q.secret for run in arm.runs for q in run.questions if q.verdict == "sent_in_clear")
-    return f"; sent in clear, so not tested: {joined([LEARNT[secret] for secret in secrets])}" if secrets else ""
+    facts: dict[str, list[str]] = {}
+    for run in runs:
+        for secret in unique(q.secret for q in run.questions if q.verdict == "sent_in_clear"):
+            facts.setdefault(LEARNT[secret], []).append(run.method)
+    several = len({run.method for run in runs}) > 1
+    phrases = [fact + (f" ({joined(unique(methods))})" if several else "") for fact, methods in facts.items()]
+    return f"; sent in clear, so not tested: {joined(phrases)}" if phrases else ""

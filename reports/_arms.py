@@ -82,7 +82,9 @@ class ArmAnswers:
             return "leak"
         if self.tally.inconclusive:
             return "inconclusive"
-        return "no_leak_found" if self.tally.no_leak_found else "not_attacked"
+        if self.tally.no_leak_found:
+            return "no_leak_found"
+        return "sent_in_clear" if self.tally.sent_in_clear else "not_attacked"
 
 
 def arm_answers(runs: Sequence[Run]) -> tuple[ArmAnswers, ...]:

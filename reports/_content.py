@@ -98,7 +98,7 @@ def report_content(results: Results) -> ReportContent:
     frontier_words = sum(section.table.word_count() for section in sections if section.table)
     anchors = Anchors(runs)
     with_pictures = [arm.runs[0] for arm in arms(runs)]
-    verdicts = ("leak", "inconclusive", "no_leak_found", "not_attacked")
+    verdicts = ("leak", "inconclusive", "no_leak_found", "sent_in_clear", "not_attacked")
     return ReportContent(
         title=f"{joined(methods) or 'No run'} on {dataset.name}{on_targets}",
         subtitle=f"fdgpriv {results.fdgpriv} · {defenses} · seed{'' if len(seeds) == 1 else 's'} {joined(seeds) or '–'}",

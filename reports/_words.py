@@ -32,8 +32,9 @@ NOT_ATTACKED = "Nothing was attacked; why not stands under “What was not measu
 MEANINGS = (
     (
         "leak",
-        "An attack beats every control that the adversary could use without the artifact. Of all leaks that a report calls, "
-        "at most 5% are expected to be false. Its grade says how much it gives away, by the point estimate.",
+        "An attacker who saw the artifact does clearly better than one who did not: better than every control that needs no "
+        "artifact, surely, although many questions were asked. Of all leaks that a report calls, at most 5% are expected to "
+        "be false. The grade says how much it gives away, by the point estimate.",
     ),
     (
         "sent_in_clear",
@@ -42,9 +43,8 @@ MEANINGS = (
     ),
     (
         "no_leak_found",
-        "No attack beats them, and the attack finds a leak that matters where one is planted; larger leads are excluded where "
-        "a bound is given. "
-        "This is no proof of privacy.",
+        "The attack works where it must (a leak that was planted is found), and found nothing here; larger leads are excluded "
+        "where a bound is given. Not a proof of privacy.",
     ),
     (
         "inconclusive",
@@ -57,7 +57,8 @@ MEANINGS = (
 GRADE_MEANINGS: tuple[tuple[Grade, str], ...] = (
     (
         "severe",
-        "The lead matters and goes at least half of the way to a perfect attack, or an artifact is recovered exactly.",
+        "The lead matters, and the attack gets at least half-way from the best blind answer to a perfect one; or an artifact "
+        "is recovered exactly.",
     ),
     ("moderate", "The lead is at least the least that matters."),
     ("trace", "The lead is real, and smaller than what matters."),

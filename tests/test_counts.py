@@ -94,6 +94,12 @@ def test_a_count_sent_in_clear_is_a_fact_and_no_test(counted: AuditResults) -> N
     assert "in clear" in Tex().render(counted, NOWHERE)
     alone = counted.model_copy(update={"runs": (run.model_copy(update={"questions": (fact,)}),)})
     assert leak_sentence("leak", alone, "x") is None
+    content = report_content(alone)
+    assert content.verdict == "sent_in_clear"
+    assert content.sentence.endswith(
+        ": nothing else was put to the test; sent in clear, so not tested: its number of images."
+    )
+    assert content.advice == ()
 
 
 def test_what_a_defense_changes_is_tested_like_any_other(counted: AuditResults) -> None:

@@ -130,6 +130,26 @@ def test_the_page_can_neither_act_nor_load(page: str) -> None:
     assert not re.search("(https?|ftp):", outside.replace(SEEN, "").replace(SEEN[:33], ""))
 
 
+def test_paper_has_one_page_first_and_no_scroll_bars(page: str) -> None:
+    """Whatever scrolls on a screen does not in print, and the first screen without what it links to is a page of its own."""
+    style = page[page.index("<style>") : page.index("</style>")]
+    screen, on_paper = style.split("@media print {", 1)
+    scrolling = [
+        selector.strip()
+        for selectors, rule in re.findall(r"([^{}]+)\{([^{}]*)\}", screen)
+        if re.search(r"overflow(-x)?: (auto|scroll)", rule)
+        for selector in selectors.split(",")
+    ]
+    (visible,) = re.findall(r"([^{}]+)\{ overflow: visible; \}", on_paper)
+    assert scrolling
+    assert {selector.strip() for selector in visible.split(",")} >= set(scrolling)
+    assert re.search(r"\.first-page \{[^}]*break-after: page", on_paper)
+    first, rest = page[page.index('<div class="first-page">') :].split("<details", 1)
+    assert 'class="sentence' in first
+    assert 'id="leaks"' in first
+    assert 'id="advice"' in rest
+
+
 @undrawn()
 def test_hostile_names_are_only_text_in_the_page() -> None:
     page, tame = (Html().render(named(name), NOWHERE) for name in (HOSTILE, "tame"))
