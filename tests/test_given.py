@@ -127,6 +127,12 @@ def test_the_number_of_clients_is_that_of_the_data(root: Path) -> None:
         audit(root, clients=5).load()
 
 
+def test_all_means_every_domain_unless_one_has_that_name(root: Path) -> None:
+    (root / "night").rename(root / "All")
+    with refused("--target: want the names of the target domains, .* a domain called All; got all"):
+        audit(root, targets=("all",)).load()
+
+
 def test_the_split_is_part_of_the_digest(root: Path) -> None:
     listed = below(root)
     swapped = [
