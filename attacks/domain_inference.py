@@ -81,7 +81,11 @@ class DomainInference(Attack):
         if tells_by_weights(adversary, observations):
             return domains_by_weights(adversary, observations, per_size, self.rounds)
         simulator = adversary.simulator(Simulator)  # type: ignore[type-abstract]
-        if isinstance(simulator, ValidationSimulator) and adversary.plant is None and not simulator.defended:
+        if (
+            isinstance(simulator, ValidationSimulator)
+            and adversary.plant is None
+            and not (simulator.defended or simulator.own_models)
+        ):
             artifacts, domains = metrics_by_domain(adversary, simulator)
         else:
             artifacts, domains = simulated_by_domain(adversary, per_size, received_models(observations))

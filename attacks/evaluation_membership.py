@@ -1,4 +1,4 @@
-"""Membership among a client's held-out images, from its evaluations of the models of all rounds.
+"""Membership among a client's held-out images, from its evaluations of the models of all rounds: received or trained.
 
 Each evaluation is a mean over the m held-out images: T of them are T equations about which images these are. The images that
 solve them exactly are sought; where none are found, as behind noise, a Gaussian likelihood ratio ranks candidates.
@@ -48,9 +48,9 @@ class EvaluationMembership(Attack):
     ) -> list[Prediction]:
         simulator, predictions = adversary.simulator(EvaluationSimulator), list[Prediction]()
         for observation in observations:
-            candidates = observation.membership_candidates
-            key = (EvaluationMembership, candidates.numpy().tobytes())
-            compute = partial(evaluations, simulator, adversary.candidates[candidates])
+            candidates, of_client = observation.membership_candidates, simulator.of(observation.received_model)
+            key = (EvaluationMembership, id(of_client.models[-1]), candidates.numpy().tobytes())
+            compute = partial(evaluations, of_client, adversary.candidates[candidates])
             of_each, likely = adversary.cache.get(key, compute)
             count = held_out_for(observation.n_images, simulator.federation.held_out)
             assert isinstance(observation.artifact, ValidationHistory)

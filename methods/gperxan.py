@@ -56,12 +56,10 @@ class GPerXAN(FederatedAveraging):
 
     def disclosure(self) -> Disclosure:
         common, kind = super().disclosure(), ModelEvaluation.kind
-        reason = (
-            "not evaluated: each is of the model that the client sends with it, and the attack on evaluations reads those of "
-            "models that all clients received"
-        )
+        reason = "not evaluated: each is of a model whose BatchNorm statistics stay with the client"
+        unread = {kind: reason} if self.local_statistics else {}
         often = {**common.often, kind: 2 * self.rounds}
-        return replace(common, uploads=(*common.uploads, kind), often=often, not_evaluated={kind: reason})
+        return replace(common, uploads=(*common.uploads, kind), often=often, not_evaluated=unread)
 
     def expected_fit(self, model: nn.Module, round: int) -> list[ExpectedArtifact]:
         expected = [_expected_answers.evaluation(metric, trained=True) for metric in _METRICS]

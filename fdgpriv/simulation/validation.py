@@ -1,14 +1,15 @@
-"""Artifact kinds: the accuracies or losses of received models on clients' held-out images, over all rounds."""
+"""Artifact kinds: the accuracies or losses of received or trained models on clients' held-out images, over all rounds."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
 from fdgpriv.artifacts.artifact import SERVER, Artifact, Message
 from fdgpriv.artifacts.parameters import ModelState
-from fdgpriv.artifacts.statistics import ModelEvaluation, ValidationHistory, ValidationMetrics
+from fdgpriv.artifacts.statistics import METRICS, ModelEvaluation, ValidationHistory, ValidationMetrics
 from fdgpriv.federation.held_out import held_out_for
 from fdgpriv.models.cpu_io import with_cpu_io
 from fdgpriv.results.utility import logits
@@ -34,12 +35,19 @@ class ValidationSimulator(ClientSimulator, DefendedSimulator):
     Attributes:
         models: The model of each accuracy; the next recorded one if it was not recorded.
         metric: ``accuracy`` or ``loss``.
+        own_models: Where each client evaluates the models that it trained: by id of the last one, all of them. Empty where
+            all clients evaluate the models that they received.
     """
 
     models: Sequence[ModelState]
     metric: str = "accuracy"
+    own_models: Mapping[int, Sequence[ModelState]] = field(default_factory=dict)
 
     kind = ValidationHistory.kind
+
+    def of(self, last: ModelState | None) -> Self:
+        """The simulator of the client whose last evaluated model this is."""
+        return replace(self, models=self.own_models[id(last)], own_models={}) if self.own_models else self
 
     def held_out(self, sample: ClientSample, rng: torch.Generator) -> ClientSample:
         """The images that a client with the images of `sample` holds out: those of the party, if they are known."""
@@ -88,14 +96,14 @@ class ValidationSimulator(ClientSimulator, DefendedSimulator):
 
 @dataclass(frozen=True, eq=False)
 class EvaluationSimulator(ValidationSimulator):
-    """The values of a metric of the received models on the images that the client holds out, computed directly."""
+    """The values of a metric of the evaluated models on the images that the client holds out, computed directly."""
 
     def answer(self, sample: ClientSample, rng: torch.Generator) -> Message:
-        held_out = self.held_out(sample, rng)
-        values = self.of_each(held_out.images, held_out.labels).mean(0)
+        held_out, simulator = self.held_out(sample, rng), self.of(sample.party.received_model)
+        values, is_own = simulator.of_each(held_out.images, held_out.labels).mean(0), bool(self.own_models)
         return [
-            ModelEvaluation(client=SERVER, round=model.round, value=value, metric=self.metric, trained=False)
-            for model, value in zip(self.models, values, strict=True)
+            ModelEvaluation(client=SERVER, round=model.round, value=value, metric=self.metric, trained=is_own)
+            for model, value in zip(simulator.models, values, strict=True)
         ]
 
     @property
@@ -115,8 +123,8 @@ def validation_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
 
 
 def evaluation_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
-    """The evaluations of received models, as in `validation_series`; those of trained models are not read."""
-    return _metric_series(run, ModelEvaluation.kind)
+    """The evaluations of received models, as in `validation_series`; where there are none, those of trained models."""
+    return _metric_series(run, ModelEvaluation.kind) or _own_series(run)
 
 
 def _metric_series(run: RecordedRun, kind: str) -> ArtifactSeries[Simulator] | None:
@@ -151,4 +159,51 @@ def _metric_series(run: RecordedRun, kind: str) -> ArtifactSeries[Simulator] | N
         needs=frozenset({Capability.SEES_INDIVIDUAL_ARTIFACT, Capability.SEES_ALL_ROUNDS}),
         expensive=True,
         name=kind,
+    )
+
+
+def _own_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
+    """Each client's evaluations of the models that it trained and sent, losses where it shares both metrics.
+
+    Of the rounds in which all clients of the last round trained, and whose models are recorded.
+    """
+    shared: dict[str, dict[int, dict[str, ModelEvaluation]]] = {}
+    models: dict[int, dict[str, ModelState]] = {}
+    verb = ""
+    for record, artifact in run.transcript.of_kind(ModelEvaluation.kind):
+        if isinstance(artifact, ModelEvaluation) and artifact.trained:
+            verb = record.verb
+            shared.setdefault(artifact.metric, {}).setdefault(record.round, {})[record.origin] = artifact
+    for record, model in run.transcript.of_kind(ModelState.kind):
+        if isinstance(model, ModelState) and record.receiver == SERVER:
+            models.setdefault(record.round, {})[record.origin] = model
+    if not shared:
+        return None
+    metric = next(metric for metric in METRICS if metric in shared)
+    values = shared[metric]
+    clients = tuple(values[max(values)])
+    rounds = [r for r in sorted(values) if set(clients) <= values[r].keys() & models.get(r, {}).keys()]
+    if not rounds:
+        return None
+    own = {name: [models[r][name] for r in rounds] for name in clients}
+    last = {name: trained[-1] for name, trained in own.items()}
+    simulator = EvaluationSimulator(
+        run.method,
+        run.federation,
+        run.defense,
+        run.client_template,
+        verb,
+        own[clients[0]],
+        metric,
+        {id(last[name]): own[name] for name in clients},
+    )
+    return ArtifactSeries(
+        simulator=simulator,
+        level="client",
+        wire={name: joined([values[r][name] for r in rounds]) for name in clients},
+        clients=clients,
+        received_model=run.received_models(last),
+        needs=frozenset({Capability.SEES_INDIVIDUAL_ARTIFACT, Capability.SEES_ALL_ROUNDS, Capability.HAS_UPDATES}),
+        expensive=True,
+        name=ModelEvaluation.kind,
     )
