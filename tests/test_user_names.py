@@ -18,6 +18,8 @@ from fdgpriv.external.recorded_population import GivenFederation, given_federati
 from fdgpriv.federation.partition import Population, populate
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.federation.wire import Wire
+from fdgpriv.simulation.honest_mean import HONEST_MEAN
+from fdgpriv.simulation.shared_model import GLOBAL_MODEL
 from fdgpriv.utils.user_names import by_plain_name, check_case, plain, shadow_names, unused, without_case
 
 Bank: Any = import_module("fdgpriv.methods._ccst_bank").Bank
@@ -177,6 +179,14 @@ def test_a_client_s_name_may_be_anything_that_is_printed() -> None:
     for refused_name in ("", "\u200b", "x" * 201, "a\x07", "server", " peer", 3):
         with refused("here: want a client's name"):
             client_name(refused_name, "here")
+
+
+def test_a_recorded_kind_is_none_that_is_asked_about(tmp_path: Path) -> None:
+    with fdgpriv.record(tmp_path / "rec") as wire:
+        for kind in (GLOBAL_MODEL, HONEST_MEAN, "model_state"):
+            with refused(f"want kind to be a word like my_kind, other than .*; got '{kind}'"):
+                wire.up("a", 0, kind=kind, rows=torch.ones(2))
+        wire.up("a", 0, kind="none", rows=torch.ones(2))
 
 
 def test_unused_names_are_new() -> None:

@@ -8,6 +8,10 @@ from typing import ClassVar
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import TensorState
 
+OF_SEVERAL = (
+    "global_model",
+    "honest_mean",
+)  # names of what is computed from several clients' artifacts, and asked about
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
@@ -23,10 +27,11 @@ def named_tensors(kind: str) -> type[NamedTensors]:
     """The class of artifacts of this kind, which is not among `Artifact.kinds`.
 
     Raises:
-        ValueError: The kind is no word, or one that fdgpriv knows.
+        ValueError: The kind is no word, or one that fdgpriv knows or asks about.
     """
-    if not _KIND.fullmatch(kind) or kind in Artifact.kinds:
-        kinds = ", ".join(Artifact.kinds)
+    known = (*Artifact.kinds, *OF_SEVERAL)
+    if not _KIND.fullmatch(kind) or kind in known:
+        kinds = ", ".join(known)
         raise ValueError(f"want kind to be a word like my_kind, other than {kinds}; got {kind!r}")
     artifact_class: type[NamedTensors] = type("NamedTensors", (NamedTensors,), {})
     artifact_class.kind = kind  # set after the class is made, so that no other transcript knows the kind
