@@ -204,7 +204,7 @@ def _absence(evidence: Evidence) -> tuple[Verdict, Because | None, str]:
         if evidence.strength >= 1 and p is not None and p > LEVEL:
             units = evidence.positive.units
             reason = (
-                f"on its positive control{with_budget} the attack leads by {lead:.3g}, which is enough, but over {units} "
+                f"on its positive control{with_budget} the attack leads by {amount(lead)}, which is enough, but over {units} "
                 f"units that is {p_text}, want p <= {LEVEL}; more clients would decide"
             )
             return "inconclusive", "too_coarse", reason
@@ -212,8 +212,9 @@ def _absence(evidence: Evidence) -> tuple[Verdict, Because | None, str]:
             "inconclusive",
             "weak_attack",
             (
-                f"the attack does not succeed on its positive control{with_budget}: its lead there is {lead:.3g} ({p_text}), "
-                f"want {evidence.required_lead:.3g} at p <= {LEVEL}; a larger budget or more auxiliary images would help"
+                f"the attack does not succeed on its positive control{with_budget}: its lead there is {amount(lead)} "
+                f"({p_text}), want {evidence.required_lead:.3g} at p <= {LEVEL}; a larger budget or more auxiliary images "
+                "would help"
             ),
         )
     if not evidence.decided_by_planted_leak:
@@ -237,6 +238,11 @@ def _absence(evidence: Evidence) -> tuple[Verdict, Because | None, str]:
             + ("" if test.upper is None else f"; leads above {test.upper:.3g} are excluded")
         ),
     )
+
+
+def amount(value: float) -> str:
+    """A lead in three digits; a difference that is 0 but for rounding as 0."""
+    return "0" if abs(value) <= _ROUNDING else f"{value:.3g}"
 
 
 _NOTHING_EXCLUDED: Mapping[NoBound | None, str] = {

@@ -9,7 +9,7 @@ from fdgpriv.results.question import Question, Strongest
 from fdgpriv.statistics.grades import GRADES
 from fdgpriv.statistics.interval import clopper_pearson
 from fdgpriv.statistics.measured import Measured
-from fdgpriv.statistics.questions import Absent, Answer, Evidence, answers
+from fdgpriv.statistics.questions import Absent, Answer, Evidence, amount, answers
 from fdgpriv.threat import Capability
 from fdgpriv.verdicts.attack_scores import AttackScores
 from fdgpriv.verdicts.attack_tests import AttackTests
@@ -256,7 +256,7 @@ def _failed_control(attack: AttackScores, evidence: Evidence) -> str | None:
     if positive is None or evidence.works:
         return None
     p = "no p" if positive.p is None else f"p = {positive.p:.2g}"
-    figures = f"by {positive.difference:.3g} over {positive.units} units ({p})"
+    figures = f"by {amount(positive.difference)} over {positive.units} units ({p})"
     if evidence.strength >= 1:
         return f"on its positive control it leads {figures}, which is enough, but over too few units"
     if attack.undefended is not None:
