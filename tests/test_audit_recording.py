@@ -352,12 +352,13 @@ def test_a_training_unlike_the_recorded_is_said(recording: Path, tmp_path: Path)
             for parameter, start in zip(model.parameters(), before, strict=True):
                 parameter.copy_(start + 0.1 * (parameter - start))
 
-    (faithful,), (unlike,) = (
-        [note for note in case(tmp_path, recording, train=function).notes if note.startswith("train changes")]
+    faithful, unlike = (
+        next(check for check in case(tmp_path, recording, train=function).checks if check.check == "uploads")
         for function in (train, timid)
     )
-    assert "not like the recorded ones" not in faithful
-    assert "not like the recorded ones" in unlike
+    assert faithful.outcome == "pass"
+    assert unlike.outcome == "note"
+    assert unlike.sentence.startswith("train changes models by 0.1 of what was recorded")
 
 
 def image_folder(folder: Path) -> Path:

@@ -75,8 +75,8 @@ class RecordedEvidence:
             recording_checks.buffers(self.statistics),
         ]
         if self.train is None or self.not_evaluated.keys() & {*MODELS} or not models:
-            return RecordingChecks(checks)
-        return RecordingChecks([*_in_order(checks, self._of_changes(self.train, models, seconds))])
+            return _in_order(checks)
+        return _in_order([*checks, *self._of_changes(self.train, models, seconds)])
 
     @property
     def _classes(self) -> int:
@@ -137,11 +137,16 @@ class RecordedEvidence:
         recorded = len(models)
         extent = f"{len(clients)} of {recorded} clients"
         why = "" if len(clients) == recorded else f", as many as {seconds:.0f} s allow"
-        return [
+        checks = [
             RecordingCheck(check="simulated", outcome="pass", sentence=f"{extent} were simulated{why}"),
-            recording_checks.direction(clients),
+        ]
+        for check in (recording_checks.direction, recording_checks.names):
+            checks.append(check(clients))
+            if checks[-1].outcome == "error":
+                return checks  # changes of other images tell nothing of the training
+        return [
+            *checks,
             *self._normalisation(simulator, models, clients, inputs, seconds - (perf_counter() - start)),
-            recording_checks.names(clients),
             recording_checks.steps(clients),
             recording_checks.uploads(clients),
         ]
@@ -178,7 +183,7 @@ class RecordedEvidence:
         name = "normalize as given" if self.normalized else "images in [0, 1] (no normalize)"
         given = Alternative(
             name,
-            tuple(recording_checks.distance(client.recorded, client.simulated) for _, client in used),
+            tuple(recording_checks.deviation(client.recorded, client.simulated) for _, client in used),
             self._loss([model for model, _ in used], self.network),
         )
         alternatives = list[Alternative]()
@@ -186,11 +191,11 @@ class RecordedEvidence:
             if alternatives and perf_counter() > end:
                 break
             network = self.network.adapted_by(adapt)
-            distances = tuple(
-                recording_checks.distance(client.recorded, simulator.change(model, 2 * number, adapt))
+            deviations = tuple(
+                recording_checks.deviation(client.recorded, simulator.change(model, 2 * number, adapt))
                 for number, (model, client) in enumerate(used)
             )
-            alternatives.append(Alternative(other, distances, self._loss([model for model, _ in used], network)))
+            alternatives.append(Alternative(other, deviations, self._loss([model for model, _ in used], network)))
         return [
             recording_checks.inputs(inputs, converted),
             recording_checks.normalisation(given, alternatives, fit.control),
@@ -248,9 +253,13 @@ def _digests(pixels: Tensor) -> list[bytes]:
     return [sha256(image.numpy()).digest() for image in stored.contiguous()]
 
 
-def _in_order(first: Sequence[RecordingCheck], of_changes: Sequence[RecordingCheck]) -> list[RecordingCheck]:
-    """All checks; a sign of updates that is reversed comes before the labels, which cannot fit such models."""
-    reversed_sign = any(check.outcome == "error" and "minus trained" in check.sentence for check in of_changes)
-    labels = [check for check in first if check.check == "labels"]
-    others = [check for check in first if check.check != "labels"]
-    return [*others, *of_changes] if reversed_sign else [*others, *labels, *of_changes]
+def _in_order(checks: Sequence[RecordingCheck]) -> RecordingChecks:
+    """The checks, errors that explain others first: reversed updates fit no labels, and swapped images no numbers."""
+    explaining = ("labels", "direction", "names", "inputs", "normalisation")
+
+    def place(check: RecordingCheck) -> int:
+        if check.outcome != "error" or check.check not in explaining:
+            return len(explaining)
+        return -1 if recording_checks.REVERSED in check.sentence else explaining.index(check.check)
+
+    return RecordingChecks(sorted(checks, key=place))

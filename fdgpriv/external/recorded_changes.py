@@ -29,7 +29,8 @@ class Change:
     Attributes:
         parameters: (P,), a fixed sample of `_LARGEST_VECTOR` entries in large networks.
         length: Euclidean length of the change of all parameters.
-        statistics: (F,), of BatchNorm's running means and variances; empty without them.
+        statistics: (F,), of the running means and variances of the first BatchNorm layer, which depend most on the images'
+            values; empty without one.
         steps: The change of BatchNorm's counter of batches; None without one.
     """
 
@@ -48,17 +49,19 @@ class Change:
         """
         names = [name for name in parameters if name in trained and name in received]
         flat = torch.cat([(trained[name].float() - received[name].float()).flatten() for name in names])
+        shared = [name for name in received if name in trained]
+        first = next((name.rpartition(".")[0] for name in shared if name.rpartition(".")[2] == _MEAN), None)
         statistics = [
             (trained[name].float() - received[name].float()).flatten()
-            for name in received
-            if name in trained and name.rpartition(".")[2] in (_MEAN, _VARIANCE)
+            for name in shared
+            if first is not None and name in (f"{first}.{_MEAN}".lstrip("."), f"{first}.{_VARIANCE}".lstrip("."))
         ]
-        counters = [name for name in received if name in trained and name.rpartition(".")[2] == _COUNTER]
+        counters = [name for name in shared if name.rpartition(".")[2] == _COUNTER]
         steps = [float(trained[name].double() - received[name].double()) for name in counters]
         return cls(
             _sampled(flat),
             float(flat.double().norm()),
-            _sampled(torch.cat(statistics)) if statistics else torch.empty(0),
+            torch.cat(statistics) if statistics else torch.empty(0),
             max(steps, default=None),
         )
 
