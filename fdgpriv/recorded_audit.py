@@ -33,8 +33,7 @@ from fdgpriv.method import Method
 from fdgpriv.registry import importing
 from fdgpriv.results.finding import Results
 from fdgpriv.results.learning import source_probe
-from fdgpriv.results.question import Question
-from fdgpriv.results.recording_check import RecordingCheck, RecordingChecks
+from fdgpriv.results.recording_check import RecordingChecks, noted
 from fdgpriv.results.round_log import NoLog
 from fdgpriv.results.rounds import RoundEvaluation
 from fdgpriv.results.run import Run
@@ -356,22 +355,13 @@ def _with_notes(results: Results, recorded: RecordedFederation) -> Results:
 
 def _run_with_notes(run: Run, recorded: RecordedFederation) -> Run:
     sentences = [*recorded.notes, *(f"Check of {check.check}: {check.sentence}." for check in recorded.checks.notes)]
-    questions = tuple(_question_with_notes(question, recorded.checks.notes) for question in run.questions)
     return run.model_copy(
         update={
             "not_measured": (*sentences, *run.not_measured),
-            "questions": questions,
+            "questions": noted(run.questions, recorded.checks),
             "checks": tuple(recorded.checks),
         }
     )
-
-
-def _question_with_notes(question: Question, notes: Sequence[RecordingCheck]) -> Question:
-    """The question; its reason continues with the notes that concern it, unless it was not evaluated."""
-    concerning = [note.sentence for note in notes if note.concerns(question.artifact, question.secret)]
-    if not concerning or question.verdict == "not_applicable":
-        return question
-    return question.model_copy(update={"reason": f"{question.reason}; note on the recording: {'; '.join(concerning)}"})
 
 
 def given_by(file: Path) -> GivenTraining:

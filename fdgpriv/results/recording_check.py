@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
+from fdgpriv.results.question import Question
 from fdgpriv.utils.records import Entry, Text, Word
 
 Outcome = Literal["pass", "note", "error"]
@@ -57,6 +58,19 @@ class RecordingChecks(tuple[RecordingCheck, ...]):
         counts = {outcome: sum(check.outcome == outcome for check in self) for outcome in ORDER}
         total = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
         return "\n".join([*_lines(self), f"{len(self)} checks: {total}"])
+
+
+def noted(questions: Sequence[Question], checks: Sequence[RecordingCheck]) -> tuple[Question, ...]:
+    """The questions; the reason of an answered one continues with the notes that concern it."""
+    notes = [check for check in checks if check.outcome == "note"]
+    return tuple(_with_notes(question, notes) for question in questions)
+
+
+def _with_notes(question: Question, notes: Sequence[RecordingCheck]) -> Question:
+    sentences = [note.sentence for note in notes if note.concerns(question.artifact, question.secret)]
+    if not sentences or question.verdict == "not_applicable":
+        return question
+    return question.model_copy(update={"reason": f"{question.reason}; check of the recording: {'; '.join(sentences)}"})
 
 
 def _lines(checks: Sequence[RecordingCheck]) -> list[str]:

@@ -20,6 +20,7 @@ from fdgpriv.judging import Judgement, MeasuredCell, trained_method
 from fdgpriv.report import Report
 from fdgpriv.results.finding import Results
 from fdgpriv.results.ledger import ledger
+from fdgpriv.results.recording_check import noted
 from fdgpriv.results.run import Run
 from fdgpriv.results.score_tables import SCHEMAS, ScoreTables
 from fdgpriv.training import Cell, Trained, trained_file
@@ -166,7 +167,7 @@ class _Verifier:
         for run, measured in zip(results.runs, cells, strict=True):
             where = f"{measured.cell.folder}:"
             for name, stored, computed in (
-                ("questions", run.questions, judgement.questions(measured)),
+                ("questions", run.questions, noted(judgement.questions(measured), run.checks)),
                 ("attacks", run.attacks, judgement.attacks(measured)),
             ):
                 self.compared[name] += len(computed)
