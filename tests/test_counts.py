@@ -113,6 +113,11 @@ def test_what_a_defense_changes_is_tested_like_any_other(counted: AuditResults) 
         condition: replace(values, headline=inexact) if values is read.by_size[None] else values
         for condition, values in read.conditions.items()
     }
+    nearly = {
+        condition: replace(values, headline={**inexact, "attack": [2e-5] * len(inexact["attack"])})
+        for condition, values in read.conditions.items()
+    }
+    assert read.model_copy(update={"conditions": nearly}).sent_in_clear  # an attack that has learned to read
     for other in ({"conditions": changed}, {"secret": "labels"}, {"shared": False}):
         assert not read.model_copy(update=other).sent_in_clear
 

@@ -29,6 +29,7 @@ BOUNDS = ("nearest_own", "own_colour", "own_mean", "own_domain_mean", "autoencod
 CONTINUOUS = ("mse",)  # metrics whose least value is no hit: leads far below their bounds are tested without these
 ONE_ROUND = "one_round"  # the control of scores on several rounds
 ROUNDING = 1e-6
+_EXACT = 0.01  # of the least lead that matters: closer readings of a secret are exact
 _PLANTED = "planted"  # a variant: how often a planted leak is found, with the scope as role
 
 
@@ -118,12 +119,14 @@ class AttackScores(EvaluationRow):
     def sent_in_clear(self) -> bool:
         """Whether the artifact on the wire is the secret: its kind says so, and the attack reads every value exactly.
 
-        A defense that changes the value makes the readings inexact, and the question a test like any other.
+        Exactly is within a hundredth of the least lead that matters: attacks that learn to read are off by rounding. A defense
+        that changes the value makes the readings inexact, and the question a test like any other.
         """
         kind, scores = Artifact.kinds.get(self.kind), self.by_size.get(self.size)
         if not self.shared or scores is None or kind is None or self.secret not in kind.equals or self.perfect is None:
             return False
-        return all(abs(score - self.perfect) <= ROUNDING for score in scores.headline["attack"])
+        tolerance = max(ROUNDING, _EXACT * self.relevant_effect(scores))
+        return all(abs(score - self.perfect) <= tolerance for score in scores.headline["attack"])
 
     @property
     def main_scope(self) -> str:

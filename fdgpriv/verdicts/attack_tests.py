@@ -92,11 +92,12 @@ class _Tester:
         """By scope, the evidence on artifacts as they were shared, or why there is none."""
         scores = attack.by_size.get(attack.size)
         if attack.sent_in_clear:
-            secret = SECRET_WORDS.get(attack.secret, attack.secret)
-            fact = Absent(
-                f"the {attack.kind.replace('_', ' ')} is {secret}, so there is nothing to test", "sent_in_clear"
+            reason = (
+                f"the {attack.kind.replace('_', ' ')} is {SECRET_WORDS.get(attack.secret, attack.secret)}, so there is nothing "
+                "to test"
             )
-            return {s: fact if s in attack.scopes else attack.lead_test(s, scores) for s in SCOPES}  # type: ignore[misc]
+            fact = {attack.main_scope: Absent(reason, "sent_in_clear")}
+            return {scope: fact.get(scope, Absent(reason, "not_applicable")) for scope in SCOPES}
         return {scope: self._evidence(attack, attack.lead_test(scope, scores), positive, scope) for scope in SCOPES}
 
     def _evidence(
