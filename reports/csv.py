@@ -23,6 +23,7 @@ COLUMNS = (
     *("value", "ci_low", "ci_high", "n", "direction", "reason"),
     *("verdict", "because", "p", "q", "p_holm", "beyond_doubt", "marked"),
     *("grade", "share_of_achievable", "resolution", "upper_bound", "relevant", "planted", "units", "units_kind"),
+    *("clients", "simulated_clients"),
 )
 
 
@@ -165,6 +166,8 @@ def _attack_columns(finding: AttackFinding) -> FlatRow:
         "auxiliary": finding.threat.auxiliary,
         "units": finding.units.n if finding.units else None,
         "units_kind": finding.units.kind if finding.units else None,
+        "clients": finding.units.federated if finding.units else None,
+        "simulated_clients": finding.units.shadows if finding.units else None,
     }
 
 
