@@ -17,6 +17,7 @@ from ._caveats import arm_guesses
 from ._effects import Effect, pooled_effect
 from ._words import SECRETS, artifact_of
 
+_IN_CLEAR = 1e6  # in leads that matter, above any that an attack has
 LOSS = 0.02  # of accuracy that counts as matched
 _WORST_PROOF_FIRST = ("violation", "saturated", "consistent", "not_measured", "no_guarantee")
 
@@ -45,7 +46,9 @@ class Leak:
 
     @property
     def size(self) -> float | None:
-        """The amount, at least 0; None if unknown."""
+        """The amount, at least 0; None if unknown. What is sent in clear is more than any lead."""
+        if self.verdict == "sent_in_clear":
+            return _IN_CLEAR
         return None if self.amount is None or self.amount.value is None else max(0.0, self.amount.value)
 
 

@@ -69,6 +69,26 @@ def test_secrets_that_are_not_exposed_leak_0() -> None:
     assert tradeoff(report_on(NONE, other))[0].dominated_by is None  # of another method
 
 
+def test_what_is_sent_in_clear_leaks_more_than_any_lead() -> None:
+    """A defense that hides it may dominate; one that sends it too is compared by the other secrets."""
+
+    def in_clear(run: Run) -> Run:
+        fact = run.questions[0].model_copy(
+            update={"secret": "size", "verdict": "sent_in_clear", "lead": None, "strongest": None, "p": None, "q": None}
+        )
+        return run.model_copy(update={"questions": (*run.questions, fact)})
+
+    sending = tuple(map(in_clear, NONE))
+    hiding = protected("hiding", (0.67, 0.68, 0.66), {"domain": 3.0, "membership": 1.5})
+    better = tuple(map(in_clear, protected("better", (0.67, 0.68, 0.66), {"domain": 1.0, "membership": 0.5})))
+    found = by_defense(sending, hiding, better)
+    assert found["none"].leaks["size"] is not None
+    assert found["none"].dominated_by in ("hiding", "better")
+    assert dominates(found["hiding"], found["none"])
+    assert dominates(found["better"], found["none"])
+    assert not dominates(found["none"], found["hiding"])
+
+
 def noise(epsilon: float, accuracy: Sequence[float], half: float = 0.03) -> Runs:
     return protected(f"gaussian:epsilon={epsilon:g}", accuracy, {"domain": 1.0, "membership": 0.5}, epsilon, half=half)
 
