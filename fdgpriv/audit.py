@@ -44,6 +44,9 @@ if TYPE_CHECKING:  # modules that need torch are imported in functions, after th
     from fdgpriv.results.finding import Results
 
 FAILED, USAGE, INTERRUPTED, FAILED_ON = 1, 2, 3, 4
+# options that a run's config.json does not have: they may differ when a run is continued, or are paths
+_NOT_IN_CONFIG = {"out", "resume", "jobs", "ray", "engine", "figures", "log", "fail_on", "data_root", "weights"}
+_NOT_IN_CONFIG |= {"recording", "federation"}
 PARTS = {"--method": "methods", "--attack": "attacks", "--defense": "defenses"}  # folders of parts by option
 
 
@@ -168,13 +171,29 @@ def _run(words: list[str]) -> int:
         print(listing(given["list"]))
         return 0
     if "config" not in given:
-        return _audit_with(given, words)
+        begun = _begun(given)
+        if begun is None:
+            return _audit_with(given, words)
+        given["config"] = begun
     file: Path = given["config"]
     with _named_in_errors(file):
         words = [*_file_words(file, given), *_without(words, "--config")]
         given = parser().options(words)
         check_effects(given)
         return _audit_with(given, words, file)
+
+
+def _begun(given: dict[str, Any]) -> Path | None:
+    """The config.json of the run in --out, which has the options of a --resume that names none of them; else None."""
+    if "resume" not in given or given.keys() - _NOT_IN_CONFIG or not isinstance(given.get("out"), Path):
+        return None
+    run_folder.check(given["out"], resume=True)
+    config: Path = given["out"] / run_folder.CONFIG
+    if "recording" not in given and config_file.is_of_recording(config):
+        raise BadUsage(
+            f"--resume: want --recording DIR and --federation FILE with it: {given['out']} audits a recording"
+        )
+    return config
 
 
 def _audit_with(given: dict[str, Any], words: list[str], config: Path | None = None) -> int:

@@ -10,6 +10,7 @@ from fdgpriv.report import Report
 from fdgpriv.results import overview
 from fdgpriv.results.finding import Results
 from fdgpriv.results.records import FlatRow, by_question, by_run
+from fdgpriv.utils.file_names import expanded
 from fdgpriv.utils.files import write_bytes, write_text
 from fdgpriv.utils.suggestions import did_you_mean
 
@@ -57,7 +58,7 @@ class AuditResults(Results):
         Raises:
             ValueError: There are none, or they violate the schema.
         """
-        path = Path(path).expanduser()
+        path = expanded(path)
         file = path / FILE if path.is_dir() else path
         if not file.exists():
             raise ValueError(f"want the folder of a finished audit, or its {FILE}; got {path}, which {_lack(path)}")
@@ -71,7 +72,7 @@ class AuditResults(Results):
         Args:
             path: The folder, which is created where there is none; with the suffix .json, a file of the results alone.
         """
-        path = Path(path).expanduser()
+        path = expanded(path)
         if path.suffix != ".json":
             path.mkdir(parents=True, exist_ok=True)
         if path.is_dir() and self._folder is not None and self._folder.resolve() != path.resolve():
@@ -138,7 +139,7 @@ class AuditResults(Results):
         Raises:
             ValueError: No report has this suffix.
         """
-        path = Path(path).expanduser()
+        path = expanded(path)
         by_suffix = {Path(report.filename).suffix: report for report in Report.importable().values()}
         if path.suffix.lower() not in by_suffix:
             raise ValueError(f"want a file that ends in {', '.join(sorted(by_suffix))}; got {path}")

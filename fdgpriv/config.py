@@ -36,6 +36,7 @@ from fdgpriv.utils.environment import versions
 from fdgpriv.utils.failures import Failed, attempt
 from fdgpriv.utils.fields import kinds
 from fdgpriv.utils.run_folder import Basis
+from fdgpriv.utils.suggestions import same_name
 
 LARGE = 64  # pixels; smaller images use small_resnet unless --backbone is given, and stems without downsampling
 LARGE_LR = 0.05  # of training from scratch
@@ -77,6 +78,7 @@ class AuditConfig(Options):
         roles = {spec: config._usable(spec).threats for spec in config.attacks}
         config._check_defenses(parts)
         config._check_distinct(parts)
+        config._check_distinct_defenses()
         if self.attacks != ALL:
             if config.attacks and not any(part.disclosure().shares for part in parts):
                 names = " and ".join(config.methods)
@@ -106,6 +108,15 @@ class AuditConfig(Options):
             if (first := methods.index(method)) < i:
                 raise ValueError(
                     f"--method: want each method once, got {self.methods[first]} and {self.methods[i]}, which are equal"
+                )
+
+    def _check_distinct_defenses(self) -> None:
+        """Raises ValueError if two defenses are equal, such as one with its default and one without settings."""
+        defenses = [Defense.parse(spec) for spec in self.defenses]
+        for i, defense in enumerate(defenses):
+            if (first := defenses.index(defense)) < i:
+                raise ValueError(
+                    f"--defense: want each defense once, got {self.defenses[first]} and {self.defenses[i]}, which are equal"
                 )
 
     def _check_roles(self, roles: Mapping[str, Sequence[str]]) -> None:
@@ -234,6 +245,10 @@ class AuditConfig(Options):
             progress=None if log is None else log.counter("decoding images"),
             say=None if log is None else log.say,
         )
+        if reserved := [name for name in dataset.names if same_name(name, ALL)]:
+            raise ValueError(
+                f"want domains of other names than {ALL[0]}, which --target takes for every domain; got {reserved[0]}"
+            )
         targets = self.targets or (dataset.default_target,)
         all_targets = dataset.targets or dataset.names
         if targets == ALL and (called_all := [name for name in dataset.names if name.lower() == ALL[0]]):

@@ -204,6 +204,33 @@ def split(spec: str) -> tuple[str, dict[str, str]]:
     return name, settings
 
 
+def plain_number(text: str) -> str:
+    """A number in its shortest form, so that 4, 4.0 and 4e0 are one; other text as it is.
+
+    Example:
+        >>> plain_number("4.0"), plain_number("0.10"), plain_number("all")
+        ('4', '0.1', 'all')
+    """
+    if re.fullmatch(r"[+-]?[0-9]+", text):
+        return str(int(text)) if len(text) < 100 else text
+    if not re.fullmatch(r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?", text):
+        return text
+    number = float(text)
+    if number.is_integer() and abs(number) < 1e15:
+        return str(int(number))
+    return text if number in (float("inf"), float("-inf")) else repr(number)
+
+
+def with_plain_numbers(spec: str) -> str:
+    """The specification, also of joined parts, with numbers in their shortest form; as it is where it is not one."""
+    parts = []
+    for part in spec.split(JOIN):
+        name, colon, rest = part.partition(":")
+        pairs = (item.partition("=") for item in rest.split(","))
+        parts.append(name + colon + ",".join(field + equals + plain_number(value) for field, equals, value in pairs))
+    return JOIN.join(parts)
+
+
 def installed(group: str) -> tuple[EntryPoint | Registered, ...]:
     """The parts of this group from installed packages, and registered ones."""
     return (*_entry_points(group), *_REGISTERED.get(group, {}).values())

@@ -28,6 +28,7 @@ from fdgpriv.training import Cell, TrainCell, train, trained_file
 from fdgpriv.utils.console import ProgressLog
 from fdgpriv.utils.environment import environment, usable_cores
 from fdgpriv.utils.failures import Failed, attempt
+from fdgpriv.utils.file_names import expanded
 from fdgpriv.utils.processes import Processes
 from fdgpriv.utils.run_folder import Basis
 from fdgpriv.utils.work_queue import Died
@@ -208,7 +209,7 @@ class Runner:
 
 
 def _absolute(path: Path | None) -> Path | None:
-    return None if path is None else path.expanduser().absolute()
+    return None if path is None else expanded(path).absolute()
 
 
 def _attempted(compute: Callable[[], tuple[T, ...]], what: str, failures: list[str]) -> tuple[T, ...]:

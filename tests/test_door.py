@@ -86,7 +86,7 @@ REFUSED_AT_ONCE = {
     "audit --fail-on leak:mild": r"--fail-on: want leak or leak:GRADE \(trace, moderate, severe\), got 'leak:mild'",
     # values
     "audit --seed x": "--seed: want a whole number, got 'x'",
-    "audit --seed -1": "--seed: want a whole number from 0 to 2^63 - 1, got -1",
+    "audit --seed -1": r"--seed: want a whole number from 0 to 2\^63 - 1, got -1",
     "audit --clients 0": "at least 1 client, got 0",
     "audit --images 5": "--images: want at least 20 images of each domain, got 5",
     "audit --auxiliary 5": "--auxiliary: want at least 20 images of each domain, got 5",

@@ -24,6 +24,7 @@ from fdgpriv.utils.suggestions import did_you_mean, same_name
 
 _SET = "settings"
 _COMMON_SETUP = ("clients", "partition", "held_out", "backbone", "image_size")  # what a run records by method
+_OF_RECORDING = ("attacks", "threats", "preset", "seeds", "units_per_domain")
 _DERIVED = ("setup", "dataset_sha256", "basis")  # facts of a run, which no option gives
 
 
@@ -44,6 +45,14 @@ def words(file: Path) -> list[str]:
         items = _settings(value, file) if name == _SET else _texts(value, key, file)
         option_words += [f"{OPTIONS[name]}={item}" for item in items]
     return option_words
+
+
+def is_of_recording(file: Path) -> bool:
+    """Whether this is the config.json of an audit of a recording."""
+    try:
+        return "recording" in json.loads(file.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError, TypeError, OSError):  # which reading its options reports
+        return False
 
 
 def _document(file: Path) -> Mapping[str, Any]:
@@ -68,6 +77,8 @@ def _document(file: Path) -> Mapping[str, Any]:
 
 def _options_of_run(config: Mapping[str, Any]) -> dict[str, Any]:
     """The options that give a run again, from its config.json; values that were not asked for are left out."""
+    if "recording" in config:  # its method and data are the user's
+        config = {key: value for key, value in config.items() if key in (*_OF_RECORDING, "setup")} | {"setup": {}}
     given = {key: value for key, value in config.items() if key not in _DERIVED and value not in (None, [], {})}
     if set(config.get("attacks", ())) == set(names_in("attacks")):
         del given["attacks"]

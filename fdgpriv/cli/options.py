@@ -14,11 +14,11 @@ from fdgpriv.data.names import LEAST_IMAGES
 from fdgpriv.data.table import is_table
 from fdgpriv.federation.setup import FLOWER, GIVEN, KEEP, PARTITIONS, Setup, partition_named
 from fdgpriv.models.names import BACKBONES, check_backbone
-from fdgpriv.registry import JOIN, names_in, split
+from fdgpriv.registry import JOIN, names_in, plain_number, split, with_plain_numbers
 from fdgpriv.threat import THREATS, threat
 from fdgpriv.utils.defaults import AUTO, BUGS, FIGURE_FORMATS, LOGS, METHOD, MLFLOW, TENSORBOARD, Bug
 from fdgpriv.utils.extras import check_installed
-from fdgpriv.utils.file_names import slug
+from fdgpriv.utils.file_names import expanded, slug
 from fdgpriv.utils.seed_values import seed_values
 from fdgpriv.utils.suggestions import did_you_mean, same_name
 
@@ -113,6 +113,9 @@ class Options:
             "backbone": self.backbone and _spelled(self.backbone, BACKBONES),
             "partition": self.partition and _spelled_before_colon(self.partition, PARTITIONS),
         }
+        spelled["settings"] = {
+            name: plain_number(value) if isinstance(value, str) else value for name, value in self.settings.items()
+        }
         spelled["targets"] = tuple(
             _spelled(target, (*ALL, *data.DOMAINS.get(spelled["dataset"], ()))) for target in self.targets
         )
@@ -143,6 +146,9 @@ class Options:
         if self.engine == "flower":
             for package in ("flwr", "ray"):
                 check_installed(package, "flower", "--engine flower")
+            from fdgpriv.utils.ray_environment import check_temporary_folder  # its import changes the environment
+
+            check_temporary_folder("--engine flower")
         if self.backbone is not None:
             check_backbone(self.backbone)
         for name in self.figures:
@@ -209,7 +215,7 @@ class Options:
         if self.data_root is None and self.dataset != "digits":
             raise BadUsage(f"--data-root: want the folder of {self.dataset}, got none")
         if self.data_root is not None:
-            path, may_be_table = self.data_root.expanduser(), self.dataset == "folder"
+            path, may_be_table = expanded(self.data_root), self.dataset == "folder"
             if not path.is_dir() and not (may_be_table and is_table(path)):
                 table = " or a table .csv" if may_be_table else ""
                 lack = "is a file" if path.exists() else "does not exist"
@@ -342,7 +348,7 @@ WITHOUT_EFFECT = (
         lambda given: set(given.get("defenses", ["none"])) == {"none"},
         "has no effect without a defense that proves an epsilon; want --defense with it",
     ),
-    Rule({"resume", "log", "fail_on"}, lambda given: "dry_run" in given, "has no effect with --dry-run"),
+    Rule({"resume", "log"}, lambda given: "dry_run" in given, "has no effect with --dry-run"),
     Rule({"resume"}, lambda given: "out" not in given, "want --out, the folder to continue in"),
 )
 
@@ -412,7 +418,7 @@ def _spelled_before_colon(text: str, known: Iterable[str]) -> str:
 
 def _spelled_spec(spec: str, folder: str, words: Iterable[str] = ()) -> str:
     """The specification with the part's name as it is known, or one of these words."""
-    return _spelled_before_colon(spec, (*words, *names_in(folder)))
+    return with_plain_numbers(_spelled_before_colon(spec, (*words, *names_in(folder))))
 
 
 def check_choice(option: str, value: str, known: Sequence[str]) -> None:

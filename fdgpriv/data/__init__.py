@@ -2,10 +2,10 @@
 
 import os
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fdgpriv.data.names import DEFAULT_SIZE, DOMAINS, check_dataset, check_domain, check_size, names
+from fdgpriv.utils.file_names import expanded
 
 if TYPE_CHECKING:
     from fdgpriv.data.dataset import Dataset
@@ -55,7 +55,7 @@ def load(
     from fdgpriv.data.iwildcam import iwildcam
     from fdgpriv.data.table import is_table
 
-    root = Path(root).expanduser()
+    root = expanded(root)
     loaders = {
         "folder": given if divided else listed if is_table(root) else folder,
         "camelyon17": camelyon17,

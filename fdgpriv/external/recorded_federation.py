@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fdgpriv.artifacts.artifact import SERVER, Artifact
+from fdgpriv.artifacts.named_tensors import NamedTensors
 from fdgpriv.artifacts.parameters import STATISTICS, ClassifierHead, ModelState, ModelUpdate, TensorState
 from fdgpriv.artifacts.statistics import ValidationMetrics
 from fdgpriv.artifacts.style import StyleStatistics
@@ -113,7 +114,7 @@ def recorded_federation(
     notes = _without_cut_round(transcript)
     images, idle = _without_idle_clients(transcript, images)
     notes += idle
-    _check_records(transcript)
+    notes += _check_records(transcript)
     network, classes, network_notes = _network(given, images, transcript)
     population = recorded_population(images, classes, seed, units_per_domain)
     _fill_in_samples(transcript, population)
@@ -254,16 +255,22 @@ def _without_idle_clients(transcript: Transcript, images: GivenFederation) -> tu
     ]
 
 
-def _check_records(transcript: Transcript) -> None:
-    """Raises ValueError if values are not finite, or a client sent a kind twice in one round."""
+def _check_records(transcript: Transcript) -> list[str]:
+    """Raises ValueError if values that attacks read are not finite, or a client sent a kind twice in one round.
+
+    Returns: a sentence for the report about figures that are not finite, such as a loss over no images.
+    """
+    undefined = []
     sent = set[tuple[str, int, str]]()
     checked = set[int]()
     for index, record in enumerate(transcript.records):
         artifact = transcript.kept[index]
-        is_read = record.kind in Artifact.kinds and record.kind != ValidationMetrics.kind
-        if is_read and id(artifact) not in checked and (name := artifact.not_finite()) is not None:
+        unfit = None if id(artifact) in checked else artifact.not_finite()
+        if unfit is not None and isinstance(artifact, NamedTensors | ValidationMetrics):  # no attack reads these
+            undefined.append(f"{unfit} of the {record.kind} of {record.sender} in round {record.round}")
+        elif unfit is not None:
             raise ValueError(
-                f"{record.sender} sent a {record.kind} in round {record.round} whose {name} holds NaN or an infinity: "
+                f"{record.sender} sent a {record.kind} in round {record.round} whose {unfit} holds NaN or an infinity: "
                 "want a training that did not diverge"
             )
         checked.add(id(artifact))
@@ -271,6 +278,8 @@ def _check_records(transcript: Transcript) -> None:
         if record.receiver == SERVER and key in sent:
             raise ValueError(f"want one {record.kind} from {record.sender} in round {record.round}, got two")
         sent.add(key)
+    more = f", and {len(undefined) - 1} more" if len(undefined) > 1 else ""
+    return [f"NaN or an infinity was sent as {undefined[0]}{more}; no attack reads it."] if undefined else []
 
 
 def _network(given: GivenTraining, images: GivenFederation, transcript: Transcript) -> tuple[Network, int, list[str]]:

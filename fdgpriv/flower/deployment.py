@@ -33,6 +33,7 @@ from fdgpriv.method import Method
 from fdgpriv.utils import flower_import as flower
 from fdgpriv.utils import run_folder
 from fdgpriv.utils.checksum import write_tensors
+from fdgpriv.utils.file_names import expanded
 from fdgpriv.utils.seed_values import seed_value
 
 _LOG = logging.getLogger("flwr")  # what `flwr run --stream` shows
@@ -134,7 +135,7 @@ def _locate(context: flower.Context, clients: tuple[str, ...]) -> tuple[ClientWo
     for key in ("name", "data"):
         if not isinstance(context.node_config.get(key), str):
             raise ValueError(f"""--node-config: want {key}="...", got {dict(context.node_config)}""")
-    name, folder = str(context.node_config["name"]), Path(str(context.node_config["data"])).expanduser()
+    name, folder = str(context.node_config["name"]), expanded(str(context.node_config["data"]))
     return _world(Deployment.of(context.run_config), name, folder, clients), name
 
 
@@ -148,7 +149,7 @@ def _serve(grid: flower.Grid, context: flower.Context) -> None:
         ClientFailed: A node failed or is gone; nothing is stored.
     """
     deployment, ended = Deployment.of(context.run_config), Event()
-    out = Path(deployment.out).expanduser()
+    out = expanded(deployment.out)
     run_folder.check(out, resume=False)
     _LOG.info("fdgpriv: waits for %d clients", deployment.clients)
     nodes = nodes_of(grid, deployment.clients, ended)

@@ -31,8 +31,9 @@ class ProgressLog(AbstractContextManager["ProgressLog"]):
 
     def __init__(self, quiet: bool = False, to: Callable[[str], None] | None = None) -> None:
         self._quiet, self._to = quiet, to
-        self._console = Console(stderr=True, highlight=False, quiet=quiet or to is not None)
-        self._live = self._console.is_terminal and to is None
+        watched = sys.stderr.isatty()  # FORCE_COLOR and the like make no terminal of a file
+        self._console = Console(stderr=True, highlight=False, quiet=quiet or to is not None, force_terminal=watched)
+        self._live = watched and self._console.is_terminal and to is None
         self._start = perf_counter()
         self._progress = Progress(
             SpinnerColumn(),

@@ -34,6 +34,11 @@ def composed(name: str) -> str:
     return unicodedata.normalize("NFC", name)
 
 
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """The path with the home folder in place of ``~``; as it is where there is no such user, unlike `Path.expanduser`."""
+    return Path(os.path.expanduser(path))
+
+
 def check_current_folder() -> None:
     """Raises ValueError if the current folder was removed: libraries cannot be loaded from there."""
     try:

@@ -1,5 +1,6 @@
 """Creates, checks and locks the output folder of a run."""
 
+import errno
 import fcntl
 import json
 import os
@@ -7,7 +8,9 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from platform import node
 from typing import Any
+from warnings import warn
 
 from fdgpriv.utils.files import write_text
 
@@ -16,6 +19,7 @@ Basis = Mapping[str, Mapping[str, str]]
 
 CONFIG, LOCK = "config.json", ".lock"
 _DATA, BASIS = "dataset_sha256", "basis"
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL)
 _DIGEST = re.compile("[0-9a-f]{16}(?: of )?")
 _ABSENT = "absent"  # a setting that another version of fdgpriv does not have
 
@@ -74,20 +78,54 @@ def resumed(out: Path, config: str) -> Iterator[None]:
 
 @contextmanager
 def _locked(out: Path) -> Iterator[None]:
-    """Holds the lock of this folder; the operating system releases it when the process ends."""
+    """Holds the lock of this folder; the operating system releases it when the process ends.
+
+    Where the file system has no locks, the process in the lock file holds it as long as it lives, on this machine only.
+    """
     with (out / LOCK).open("a+", encoding="utf-8") as file:
+        file.seek(0)
+        holder = file.read(300).strip() or "unknown"
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            file.seek(0)
-            holder = file.read(20).strip() or "unknown"
-            raise ValueError(
-                f"--out: want a folder that no other run is using, got {out}, held by process {holder}"
-            ) from None
+            raise _in_use(out, holder) from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            if _is_alive(holder):
+                raise _in_use(out, holder) from None
+            warn(
+                f"the file system of {out} has no locks ({error.strerror}): a run on another machine that uses the same folder "
+                "is not noticed",
+                stacklevel=2,
+            )
         file.truncate(0)
-        file.write(f"{os.getpid()}\n")
+        file.write(f"{os.getpid()} {node()}\n")
         file.flush()
-        yield
+        try:
+            yield
+        finally:
+            file.truncate(0)
+
+
+def _in_use(out: Path, holder: str) -> ValueError:
+    return ValueError(
+        f"--out: want a folder that no other run is using, got {out}, held by process {holder.replace(' ', ' on ')}"
+    )
+
+
+def _is_alive(holder: str) -> bool:
+    """Whether the process in a lock file runs on this machine, and is not this one."""
+    number, _, machine = holder.partition(" ")
+    if not number.isdecimal() or machine != node() or int(number) == os.getpid():
+        return False
+    try:
+        os.kill(int(number), 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return True
 
 
 def _check_begun(out: Path) -> None:
