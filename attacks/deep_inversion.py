@@ -56,6 +56,8 @@ class DeepInversion(Attack):
         most: At most so many images are reconstructed for one client.
     """
 
+    also_called: ClassVar[tuple[str, ...]] = ("model_inversion",)
+
     reads = (ModelState, BatchNormStatistics)
     evaluates_models = True
     task = Images()

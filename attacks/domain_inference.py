@@ -48,6 +48,8 @@ class DomainInference(Attack):
         rounds: At most so many rounds are read where weights are compared, evenly spread.
     """
 
+    also_called: ClassVar[tuple[str, ...]] = ("property_inference", "attribute_inference")
+
     reads = (
         StyleStatistics,
         ModelState,

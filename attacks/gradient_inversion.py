@@ -55,6 +55,15 @@ class GradientInversion(Attack):
         most: At most so many images are reconstructed for one update.
     """
 
+    also_called: ClassVar[tuple[str, ...]] = (
+        "dlg",
+        "idlg",
+        "deep_leakage",
+        "gradient_leakage",
+        "inverting_gradients",
+        "geiping",
+    )
+
     reads = (ModelUpdate, ModelState)
     evaluates_models = True
     task = Images()

@@ -41,6 +41,8 @@ class Identification(Attack):
         expensive_simulations: The same where simulating one is expensive.
     """
 
+    also_called: ClassVar[tuple[str, ...]] = ("reidentification",)
+
     reads = (StyleStatistics, InterpolationStyle, BatchNormStatistics, AmplitudeSpectrum)
     task = Candidate()
     threats = ("server", "client", "third_party")

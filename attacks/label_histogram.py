@@ -62,6 +62,8 @@ class LabelHistogram(Attack):
         alphas: Dirichlet concentrations: below 1 a few classes, 100 nearly uniform.
     """
 
+    also_called: ClassVar[tuple[str, ...]] = ("label_inference", "label_leakage", "label_distribution")
+
     reads = (
         StyleStatistics,
         ModelState,

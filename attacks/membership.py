@@ -76,6 +76,8 @@ class Membership(Attack):
         a: RMIA's offline slope.
     """
 
+    also_called: ClassVar[tuple[str, ...]] = ("mia", "membership_inference", "lira", "rmia")
+
     reads = (ModelState, ModelUpdate, "global_model", "honest_mean")
     task = Members()
     threats = ("server", "client", "third_party")

@@ -26,6 +26,8 @@ class ClientDp(GaussianNoise):
         epsilon, delta: The budget of the whole run.
     """
 
+    also_called: ClassVar[tuple[str, ...]] = ("dp", "differential_privacy", "dp_fedavg", "user_level_dp")
+
     suggested: ClassVar[tuple[str, ...]] = ("epsilon=8",)
 
     def covered(self, sharing: Disclosure) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Clipping without noise: bounds the norm of each image's moments, or of each artifact's vector."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -26,6 +27,8 @@ class Clip(Transform):
     Attributes:
         clip: C of every kind; None for each kind's public default.
     """
+
+    also_called: ClassVar[tuple[str, ...]] = ("clipping",)
 
     clip: PositiveFloat | None = None
 

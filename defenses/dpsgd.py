@@ -47,6 +47,8 @@ class DPSGD(Defense):
         bug: Deliberate error in the noise, which is halved, to test that the measured epsilon shows it (--inject-bug).
     """
 
+    also_called: ClassVar[tuple[str, ...]] = ("dp", "differential_privacy", "opacus")
+
     suggested: ClassVar[tuple[str, ...]] = ("epsilon=8",)
 
     epsilon: PositiveFloat = 8.0

@@ -27,4 +27,6 @@ class Gaussian(GaussianNoise, StyleNoise):
     By default model states, model updates and accuracies are not protected. Sample counts never are: they are public.
     """
 
+    also_called: ClassVar[tuple[str, ...]] = ("dp", "differential_privacy", "noise", "ldp")
+
     suggested: ClassVar[tuple[str, ...]] = ("epsilon=8",)

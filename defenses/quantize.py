@@ -4,7 +4,7 @@ Reference: Alistarh et al., "QSGD: communication-efficient SGD via gradient quan
 """
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -32,6 +32,8 @@ class Quantize(Transform):
             that is less.
         stochastic: Round up or down at random, unbiased; else to the nearest level.
     """
+
+    also_called: ClassVar[tuple[str, ...]] = ("quantization", "qsgd")
 
     bits: Annotated[int, Field(ge=1, le=16)] = 8
     reach: PositiveFloat | None = None

@@ -27,6 +27,8 @@ class SecureAggregation(Defense):
         participants: Clients of each sum, none for all; set by `bound_to`.
     """
 
+    also_called: ClassVar[tuple[str, ...]] = ("secagg", "masking")
+
     suggested: ClassVar[tuple[str, ...]] = ("", "partial=true")
 
     partial: bool = False

@@ -4,6 +4,7 @@ Reference: Aji and Heafield, "Sparse communication for distributed gradient desc
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -25,6 +26,8 @@ class Sparsify(Transform):
     Attributes:
         share: Share of the entries that are kept, at least one entry.
     """
+
+    also_called: ClassVar[tuple[str, ...]] = ("topk", "compression", "pruning")
 
     share: PositiveFraction = 0.1
 

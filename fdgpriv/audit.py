@@ -32,7 +32,7 @@ from fdgpriv.registry import names_in
 from fdgpriv.results.leak_gate import LEAK, LEAK_CONDITIONS, WANTED, leak_sentence
 from fdgpriv.threat import THREATS
 from fdgpriv.utils import run_folder
-from fdgpriv.utils.defaults import BUGS, EXAMPLES, FIGURE_FORMATS, LOGS
+from fdgpriv.utils.defaults import BUGS, DEFENSE, EXAMPLES, FIGURE_FORMATS, LOGS
 from fdgpriv.utils.file_names import check_current_folder, check_name
 from fdgpriv.utils.files import DISK_FULL
 from fdgpriv.utils.seed_values import seed_values
@@ -131,11 +131,14 @@ def _option_of(word: str) -> str | None:
     """The option that takes this name of a part, dataset or preset; of an option's name, the setting of a method."""
     if word.startswith("-"):
         setting = word.lstrip("-").replace("-", "_")
-        return (
-            f"--set {setting}=VALUE"
-            if any(setting in (fields("methods", name) or ()) for name in names_in("methods"))
-            else None
-        )
+        if any(setting in (fields("methods", name) or ()) for name in names_in("methods")):
+            return f"--set {setting}=VALUE"
+        with_it = [name for name in names_in("defenses") if setting in (fields("defenses", name) or ())]
+        others = [name for name in with_it if name != DEFENSE]
+        if not with_it:
+            return None
+        of_others = f", or of {', '.join(others)}" if others and DEFENSE in with_it else ""
+        return f"--defense {DEFENSE if DEFENSE in with_it else with_it[0]}:{setting}=VALUE{of_others}"
     known_names = {option: names_in(folder) for option, folder in PARTS.items()}
     known_names |= {"--dataset": data.names(), "--preset": PRESETS, "--threat": tuple(THREATS)}
     name = word.partition(":")[0]

@@ -28,6 +28,7 @@ class Role(ABC):
 
     folder: ClassVar[str]
     installed_as: ClassVar[str]
+    also_called: ClassVar[tuple[str, ...]] = ()  # names in the literature, for the error about an unknown name
 
     def __post_init__(self) -> None:
         """Checks every field against its annotated type; overriding methods call this first."""

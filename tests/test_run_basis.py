@@ -57,7 +57,7 @@ def test_every_version_that_numbers_rest_on_counts(monkeypatch: pytest.MonkeyPat
     before = AuditConfig(methods=("fedavg",), attacks=("client_size",)).basis()
     assert set(before["versions"]) > {"fdgpriv", "python", "torch", "numpy", "scipy", "scikit-learn", "opacus"}
     assert list(before["parts"]) == ["method fedavg", "attack client_size", "defense none"]
-    monkeypatch.setattr(environment, "version", lambda package: "0")
+    monkeypatch.setattr(environment, "installed_version", lambda package: "0")
     assert AuditConfig(methods=("fedavg",)).basis()["versions"]["numpy"] == "0"
 
 

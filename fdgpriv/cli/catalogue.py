@@ -18,8 +18,9 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from typing import Any
 
-from fdgpriv.registry import check_field, check_part, importing, installed, is_class_of, split
+from fdgpriv.registry import check_field, check_part, importing, installed, is_class_of, names_in, split
 from fdgpriv.utils.fields import kind_of
+from fdgpriv.utils.suggestions import same_name
 
 LIGHT = (
     "typing",
@@ -105,7 +106,19 @@ def class_value(folder: str, name: str, attribute: str) -> Any:
 def check(folder: str, spec: str) -> None:
     """Raises ValueError if ``name:field=value,...`` has an unknown part or field, or a value of the wrong type."""
     name, settings = split(spec)
+    if others := also_called(folder, name):
+        names = " or ".join([", ".join(others[:-1]), others[-1]] if others[1:] else others)
+        raise ValueError(f"want one of the {folder} {', '.join(names_in(folder))}; got {name!r}; did you mean {names}?")
     check_settings(folder, name, settings)
+
+
+def also_called(folder: str, word: str) -> list[str]:
+    """The parts for which the literature has this name, where it is that of no part."""
+    known = names_in(folder)
+    if word in known:
+        return []
+    values = {name: class_value(folder, name, "also_called") for name in known}
+    return [name for name, words in values.items() if words is not UNKNOWN and same_name(word, words)]
 
 
 def check_settings(folder: str, name: str, settings: Mapping[str, str]) -> None:

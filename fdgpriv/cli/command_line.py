@@ -51,20 +51,22 @@ class Parser(argparse.ArgumentParser):
         """The given options by name; raises BadUsage for a word that is none, with the most similar option."""
         parsed, strays = self.parse_known_args(argv)
         if strays:
-            self._refuse(strays[0])
+            self._refuse(*strays[:2])
         return vars(parsed)
 
     def error(self, message: str) -> NoReturn:
         match = _NO_VALUE.fullmatch(message)
         raise BadUsage(f"{match[1]}: want a value, got none" if match else message)
 
-    def _refuse(self, stray: str) -> NoReturn:
-        name = stray.partition("=")[0]
+    def _refuse(self, stray: str, following: str = "") -> NoReturn:
+        name, _, value = stray.partition("=")
+        value = value or ("" if following.startswith("-") else following) or "VALUE"
         if name.startswith("-"):
             known = [option for action in self._actions for option in action.option_strings]
-            suggestion = (
-                f"; did you mean {setting}?" if (setting := self._option_of(name)) else did_you_mean(name, known)
-            )
+            setting = self._option_of(name)
+            suggestion = did_you_mean(name, known)
+            if setting:
+                suggestion = f"; did you mean {setting.replace('VALUE', value)}?"
             raise BadUsage(f"want one of the options that --help lists, got {name}{suggestion}")
         example = self._option_of(stray)
         raise BadUsage(f"want an option before {stray!r}" + (f"; did you mean {example} {stray}?" if example else ""))

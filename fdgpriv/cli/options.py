@@ -13,11 +13,11 @@ from fdgpriv.cli.command_line import BadUsage, once
 from fdgpriv.data.names import LEAST_IMAGES
 from fdgpriv.data.table import is_table
 from fdgpriv.federation.setup import FLOWER, GIVEN, KEEP, PARTITIONS, Setup, partition_named
-from fdgpriv.models.names import BACKBONES, check_backbone
+from fdgpriv.models.names import BACKBONES, TIMM, check_backbone
 from fdgpriv.registry import JOIN, names_in, plain_number, split, with_plain_numbers
 from fdgpriv.threat import THREATS, threat
 from fdgpriv.utils.defaults import AUTO, BUGS, FIGURE_FORMATS, LOGS, METHOD, MLFLOW, TENSORBOARD, Bug
-from fdgpriv.utils.extras import check_installed
+from fdgpriv.utils.extras import check_installed, installed_version
 from fdgpriv.utils.file_names import expanded, slug
 from fdgpriv.utils.seed_values import seed_values
 from fdgpriv.utils.suggestions import did_you_mean, same_name
@@ -149,8 +149,14 @@ class Options:
             from fdgpriv.utils.ray_environment import check_temporary_folder  # its import changes the environment
 
             check_temporary_folder("--engine flower")
+        if self.device == "cuda" and installed_version("torch").endswith("+cpu"):
+            raise BadUsage(
+                "--device: want cuda, got a torch without it (+cpu); use --device cpu, or install torch for CUDA"
+            )
         if self.backbone is not None:
             check_backbone(self.backbone)
+            if self.backbone.startswith(TIMM):
+                check_installed("timm", "timm", f"--backbone {self.backbone}")
         for name in self.figures:
             check_choice("--figures", name, FIGURE_FORMATS)
         if self.ray is not None:
@@ -168,6 +174,9 @@ class Options:
             threat(role)
         if self.clients is not None and self.clients < 1:
             raise BadUsage(f"--clients: want at least 1 client, got {self.clients}")
+        sources = len(data.DOMAINS.get(self.dataset, ())) - 1
+        if self.clients is not None and self.clients < sources and (self.partition or "single") == "single":
+            raise BadUsage(f"--clients: want at least one client per source domain ({sources}), got {self.clients}")
         if self.jobs < 1:
             raise BadUsage(f"--jobs: want a number of at least 1, got {self.jobs}")
         self._check_data()
@@ -221,6 +230,10 @@ class Options:
                 lack = "is a file" if path.exists() else "does not exist"
                 raise BadUsage(
                     f"--data-root: want the folder{table} of {self.dataset}, got {self.data_root}, which {lack}"
+                )
+            if path.is_dir() and self.dataset == "folder" and not any(entry.is_dir() for entry in path.iterdir()):
+                raise BadUsage(
+                    f"--data-root: want folders ROOT/<domain>/<class>/*.jpg, got {self.data_root} without folders"
                 )
         if self.partition == GIVEN and self.dataset != "folder":
             raise BadUsage(

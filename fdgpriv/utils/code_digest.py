@@ -13,7 +13,6 @@ import sysconfig
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -21,6 +20,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from fdgpriv.utils.extras import installed_version
 
 LARGEST_WALK = 20_000  # values that are followed
 PACKAGE = "fdgpriv"
@@ -54,7 +55,7 @@ class CodeDigest:
         digest = cls(without_weights)
         digest._add(value)
         for package in sorted(digest._packages):
-            digest._write("package", package, installed_version(package))
+            digest._write("package", package, _package_version(package))
         return digest
 
     @property
@@ -255,12 +256,10 @@ def file_digest(source: str) -> str:
 
 
 @cache
-def installed_version(package: str) -> str:
-    """The version of an installed package, by its name or that of its module; "" if it has none."""
-    try:
-        return version(package)
-    except (PackageNotFoundError, ValueError):
-        return str(getattr(sys.modules.get(package), "__version__", ""))
+def _package_version(package: str) -> str:
+    """The version of a package by the name of its module, which that of its distribution may differ from."""
+    number = installed_version(package)
+    return str(getattr(sys.modules.get(package), "__version__", "")) if number == "none" else number
 
 
 def _names(code: CodeType) -> Iterator[str]:

@@ -4,6 +4,7 @@ from typing import Literal, get_args
 
 METHOD = "stablefdg"  # the method audited by default
 BASELINE = "fedavg"  # the method that accuracies are compared with
+DEFENSE = "gaussian"  # the defense of examples and suggestions
 Bug = Literal["half-noise", "wrong-sensitivity"]  # deliberate errors in a defense's noise (--inject-bug)
 BUGS: tuple[str, ...] = get_args(Bug)
 FIGURE_FORMATS = ("pdf", "png", "svg")  # of the figures for a paper (--figures)
@@ -13,6 +14,6 @@ LOGS = (TENSORBOARD, MLFLOW)  # what --log writes to: names of packages, and of 
 EPSILON_DRAWS = 100_000  # T, per world, of the self test's epsilon checks
 EXAMPLES = f"""examples:
   fdgpriv audit --method {METHOD} --preset quick --out runs/first
-  fdgpriv audit --method {METHOD} --defense none gaussian:epsilon=4 --attack identification gan:steps=30
+  fdgpriv audit --method {METHOD} --defense none {DEFENSE}:epsilon=4 --attack identification gan:steps=30
   fdgpriv audit --artifact mean.npy std.npy --groups 47+53
 """

@@ -3,12 +3,12 @@
 import os
 import platform
 import re
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
 
 from fdgpriv._version import __version__
+from fdgpriv.utils.extras import installed_version
 from fdgpriv.utils.run_folder import BASIS, Basis
 
 # packages that numbers are computed with
@@ -19,12 +19,7 @@ def versions(more: tuple[str, ...] = ()) -> dict[str, str]:
     """By name, the versions that results rest on: of fdgpriv, Python, torch, `COMPUTING` and `more` packages."""
     installed = {"fdgpriv": __version__, "python": ".".join(platform.python_version_tuple()[:2])}
     installed["torch"] = str(torch.__version__)
-    for package in (*COMPUTING, *more):
-        try:
-            installed[package] = version(package)
-        except PackageNotFoundError:
-            installed[package] = "none"
-    return installed
+    return installed | {package: installed_version(package) for package in (*COMPUTING, *more)}
 
 
 def environment(device: str, workers: int, basis: Basis) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Imports packages that are installed by an optional extra of fdgpriv."""
 
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any
 
@@ -32,3 +33,11 @@ def check_installed(package: str, extra: str, use: str) -> None:
 
 def _missing(package: str, extra: str, use: str) -> str:
     return f"{use}: want the package {package}, got none; to install it: pip install 'fdgpriv[{extra}]'"
+
+
+def installed_version(package: str) -> str:
+    """The version of an installed package, which is not imported; "none" if there is none."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "none"
