@@ -58,6 +58,8 @@ def test_attacks_that_weigh_artifacts_are_named_before_the_training(fitted: Fitt
     assert "label_histogram can find leaks, but not that there is none" in note
     assert few_public_images_note(with_public(population, 2 * typical + 2), attacks) is None
     assert few_public_images_note(with_public(population, 3), attacks[1:]) is None
+    many = few_public_images_note(with_public(population, 3), [Attack.named(name)() for name in Attack.names()])
+    assert "more attacks can find leaks" in str(many)
 
 
 @pytest.mark.parametrize(("role", "few"), [("server", True), ("client", True), ("third_party", False)])
@@ -147,6 +149,7 @@ def test_the_range_is_student_s_prediction_interval() -> None:
         assert (outside("loss", recorded, simulated) is not None) is two_sided
         assert (outside("loss", recorded, simulated, two_sided=False) is not None) is one_sided
     assert outside("loss", recorded + 99, simulated[:3]) is None  # too few for a range
+    assert outside("loss", torch.tensor([torch.inf]), simulated) is None
 
 
 def test_a_range_of_99_percent_rarely_misses() -> None:

@@ -18,6 +18,7 @@ _MIN_LOSS = 1e-4
 _MIN_SIMULATED = 4  # simulated clients, for a range of their figures
 _COVERAGE = 0.99  # share of simulated clients in that range
 _TOLERANCE = 0.05  # of a cosine, a logarithm or a distance, within which clients are alike in any case
+_NAMED = 3  # attacks that a note names
 MIN_PUBLIC = 2  # public images of a domain for each image of a typical client
 
 
@@ -47,8 +48,9 @@ def few_public_images_note(population: Population, attacks: Sequence[Attack]) ->
     weighing = [attack.name() for attack in attacks if any(task.weighed for task in attack.tasks)]
     if few is None or not weighing:
         return None
+    names = weighing if len(weighing) <= _NAMED else [*weighing[:_NAMED], f"{len(weighing) - _NAMED} more attacks"]
     return (
-        f"{few}: {', '.join(weighing)} can find leaks, but not that there is none; more clients, each with fewer images, or "
+        f"{few}: {', '.join(names)} can find leaks, but not that there is none; more clients, each with fewer images, or "
         "more public images would help"
     )
 
@@ -111,11 +113,13 @@ def unlike_shares(recorded: Sequence[Tensor], simulated: Sequence[Tensor]) -> st
 def outside(figure: str, recorded: Tensor, simulated: Tensor, *, two_sided: bool = True) -> str | None:
     """A clause if the median of recorded clients' figures (M,) is outside the range of simulated clients' (N,); else None.
 
+    None as well if there are too few for a range, or one is not finite.
+
     The range is Student's prediction interval, in which another simulated client lies with probability 0.99; without
     `two_sided`, only a median below it counts.
     """
     count = len(simulated)
-    if count < _MIN_SIMULATED:
+    if count < _MIN_SIMULATED or not torch.cat([recorded, simulated]).isfinite().all():
         return None
     spread = float(special.stdtrit(count - 1, (1 + _COVERAGE) / 2) * simulated.std() * (1 + 1 / count) ** 0.5)
     half = max(_TOLERANCE, spread)
