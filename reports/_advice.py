@@ -157,14 +157,14 @@ def _suggested(results: Results, base: Rows, leaks: Keyed) -> Iterator[_Plan]:
 
     Those of which a training ended wherever it was measured are named, without a command.
     """
-    found: dict[tuple[str, tuple[str, ...]], list[tuple[str, Remedy]]] = {}
+    by_option: dict[tuple[str, tuple[str, ...]], list[tuple[str, Remedy]]] = {}
     tried = {run.defense for run in results.runs}
     for method, row in base.items():
         remedies = {(remedy.defense, remedy.settings): remedy for run in row.arm.runs for remedy in run.remedies}
         for key, remedy in remedies.items():
             if remedy.defense not in tried or remedy.settings:
-                found.setdefault(key, []).append((method, remedy))
-    for (spec, settings), of_methods in found.items():
+                by_option.setdefault(key, []).append((method, remedy))
+    for (spec, settings), of_methods in by_option.items():
         effects = {
             key: effect
             for method, remedy in of_methods

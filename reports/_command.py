@@ -28,16 +28,16 @@ class AuditCommand:
         """The command with these values of an option instead of its own, or after them if it is to `keep` these."""
         if not self.words:
             return self
-        others, own, skip = list[str](), list[str](), False
+        other_words, present, skip = list[str](), list[str](), False
         for word in self.words:
             if word.startswith("--"):
                 skip = word.partition("=")[0] == option
-                own += [word.partition("=")[2]] if skip and "=" in word else []
+                present += [word.partition("=")[2]] if skip and "=" in word else []
             elif skip:
-                own.append(word)
+                present.append(word)
             if not skip:
-                others.append(word)
-        return AuditCommand((*others, option, *(own if keep else ()), *values))
+                other_words.append(word)
+        return AuditCommand((*other_words, option, *(present if keep else ()), *values))
 
     def with_values(self, option: str, values: Sequence[str]) -> str:
         """The command line with these values of an option instead of its own; empty if the command is not known."""

@@ -25,19 +25,19 @@ def remedies(method: Method, sizes: Mapping[str, int]) -> tuple[Remedy, ...]:
         method: The undefended method.
         sizes: The number of images of each client.
     """
-    found = []
+    applicable = []
     for part in Defense.importable().values():
         plain = _remedy(part, method, sizes)
-        found += [plain] if plain is not None else []
+        applicable += [plain] if plain is not None else []
         if plain is not None and plain.unit == "client":
             variants = (_remedy(part, method, sizes, setting) for setting in method.single_image_settings)
-            found += [remedy for remedy in variants if remedy is not None and remedy.unit == "image"]
+            applicable += [remedy for remedy in variants if remedy is not None and remedy.unit == "image"]
 
     def order(remedy: Remedy) -> tuple[bool, bool, bool]:
-        kept = any(not cost.ended and cost.method.partition(":")[0] == method.name() for cost in remedy.costs)
-        return remedy.ended_training, not kept, not remedy.hides
+        keeps_accuracy = any(not cost.ended and cost.method.partition(":")[0] == method.name() for cost in remedy.costs)
+        return remedy.ended_training, not keeps_accuracy, not remedy.hides
 
-    return tuple(sorted(found, key=order))
+    return tuple(sorted(applicable, key=order))
 
 
 def not_covered(shared: Collection[str], guarantee: Guarantee) -> tuple[str, ...]:
@@ -101,9 +101,9 @@ def _with_setting(method: Method, setting: str) -> Method:
     """The method with this setting instead of its own."""
     if not setting:
         return method
-    name, own = type(method).described(method.spec())
+    part, settings = type(method).described(method.spec())
     key, _, value = setting.partition("=")
-    return name.configured({**own, key: value})
+    return part.configured({**settings, key: value})
 
 
 def _costed_name(method: Method) -> str:
