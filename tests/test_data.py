@@ -403,6 +403,8 @@ def test_splits_are_neither_domains_nor_classes(splits: tuple[str, ...], root: P
         shutil.copytree(root / "day", tmp_path / "inside" / "images" / split)
     with refused("^want " + re.escape(wanted)):
         load("folder", root=tmp_path / "splits", image_size=SIDE)
+    with refused(r"^want a folder of each class .* in .*inside/images, got the splits "):
+        load("folder", root=tmp_path / "inside", image_size=SIDE)
     shutil.copytree(root / "day", tmp_path / "inside" / "photo")
     with refused(r"^want a folder of each class .* in .*inside/images, got the splits "):
         load("folder", root=tmp_path / "inside", image_size=SIDE)

@@ -42,6 +42,11 @@ def folder(root: Path, image_size: int, progress: Progress | None = None, say: S
     unread.add(OUTSIDE, files)
     domains_in = by_name(places)
     check_no_splits(domains_in, root, f"a folder of each domain ({LAYOUT})")
+    if len(domains_in) == 1:  # a folder of images with its splits in it
+        inside = [entries(place, Unread(root)).folders for place in places]
+        check_no_splits(
+            by_name(path for paths in inside for path in paths), places[0], f"a folder of each class ({LAYOUT})"
+        )
     if len(domains_in) < 2:
         got = ", ".join(domains_in) or "none"
         raise ValueError(f"want at least two domains in {root} ({LAYOUT}), got {got}")
