@@ -12,7 +12,7 @@ from PIL import Image
 from fdgpriv.data import load
 from fdgpriv.external.given_images import GivenImages, given_images, with_common_classes
 from fdgpriv.external.given_labels import given_labels
-from fdgpriv.external.recorded_population import given_federation
+from fdgpriv.external.recorded_population import given_federation, recorded_population
 
 SIDE = 8
 COLOUR = (200, 100, 50)
@@ -181,9 +181,39 @@ def test_labels_that_are_words_are_classes_as_folders_are(tmp_path: Path) -> Non
         with_common_classes({**given, "c": read(BYTES, ["Dog", "owl"])})
 
 
-def test_labels_outside_the_network_s_outputs_are_refused() -> None:
-    from fdgpriv.external.recorded_population import recorded_population
+class Broken:
+    def __len__(self) -> int:
+        return 2
 
+    def __getitem__(self, index: int) -> Any:
+        raise KeyError("lost")
+
+
+def test_pairs_tables_and_datasets_are_told_apart() -> None:
+    images = [torch.from_numpy(image) for image in BYTES]
+    for given in (
+        (BYTES, [0, 1]),
+        [BYTES, [0, 1]],
+        (images, (0, 1)),
+        list(zip(images, (0, 1), strict=True)),
+        tuple(zip(images, torch.arange(2), strict=True)),
+        {"image": BYTES, "label": [0, 1]},
+        [{"img": images[0], "target": 0}, {"img": images[1], "target": 1}],
+    ):
+        read_images = given_images(given, "clients['a']", None)
+        assert torch.equal(read_images.pixels, torch.from_numpy(BYTES))
+        assert read_images.labels.tolist() == [0, 1]
+    for given, wanted in (
+        ({"train": 3}, "want rows with image or img or pixel_values and label or labels or target, got train"),
+        (Broken(), "want a dataset whose items can be read, got KeyError: 'lost'.* of item 0"),
+        (([], []), "want images, got none"),
+        (iter(images), "want \\(images, labels\\), a folder .*; got list_iterator"),
+    ):
+        with refused(f"clients\\['a'\\]: {wanted}"):
+            given_images(given, "clients['a']", None)
+
+
+def test_labels_outside_the_network_s_outputs_are_refused() -> None:
     for labels, got in (([-1, 0], "-1 to 0"), ([1, 2], "1 to 2")):
         with refused(f"a: want labels from 0 to 1, as the network has 2 outputs; got {got}"):
             recorded_population(given_federation({"a": (BYTES, labels)}, {}, None), 2, 0, 4)

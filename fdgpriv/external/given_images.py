@@ -14,6 +14,7 @@ from fdgpriv.data.images import as_seen, decoded, stretched
 from fdgpriv.data.splits import check_no_splits
 from fdgpriv.data.unread import OUTSIDE, Unread
 from fdgpriv.external.given_labels import given_labels
+from fdgpriv.utils.failures import one_line
 from fdgpriv.utils.file_names import check_name
 from fdgpriv.utils.user_names import check_case
 
@@ -54,6 +55,8 @@ def given_images(given: Any, name: str, image_size: int | None) -> GivenImages:
         return _folder_images(Path(given).expanduser(), name, image_size)
     if isinstance(given, tuple | list) and len(given) == 2 and not _is_item(given[0]):
         images, labels = given
+    elif isinstance(given, Mapping):
+        images, labels = _columns(given, name)
     elif hasattr(given, "__getitem__") and hasattr(given, "__len__") and not isinstance(given, Tensor | np.ndarray):
         images, labels = _dataset_images(given, name)
     else:
@@ -110,15 +113,14 @@ def _dataset_images(dataset: Any, name: str) -> tuple[Sequence[Any], Sequence[An
     """The images and labels of a dataset whose items are pairs, or rows with an image and a label by name."""
     images, labels = [], []
     for i in range(len(dataset)):
-        item = dataset[i]
+        try:
+            item = dataset[i]
+        except Exception as error:
+            raise ValueError(
+                f"{name}: want a dataset whose items can be read, got {one_line(error)} of item {i}"
+            ) from error
         if isinstance(item, Mapping):
-            columns = [next((key for key in known if key in item), None) for known in (_IMAGE_COLUMNS, _LABEL_COLUMNS)]
-            if None in columns:
-                raise ValueError(
-                    f"{name}: want rows with {' or '.join(_IMAGE_COLUMNS)} and {' or '.join(_LABEL_COLUMNS)}, "
-                    f"got {', '.join(map(str, item))}"
-                )
-            image, label = (item[key] for key in columns)
+            image, label = _columns(item, name)
         elif isinstance(item, tuple | list) and len(item) >= 2:
             image, label = item[:2]
         else:
@@ -128,13 +130,25 @@ def _dataset_images(dataset: Any, name: str) -> tuple[Sequence[Any], Sequence[An
     return images, labels
 
 
+def _columns(row: Mapping[str, Any], name: str) -> list[Any]:
+    """The image and the label of a row, or the images and labels of a table."""
+    columns = [next((key for key in known if key in row), None) for known in (_IMAGE_COLUMNS, _LABEL_COLUMNS)]
+    if None in columns:
+        raise ValueError(
+            f"{name}: want rows with {' or '.join(_IMAGE_COLUMNS)} and {' or '.join(_LABEL_COLUMNS)}, "
+            f"got {', '.join(map(str, row))}"
+        )
+    return [row[key] for key in columns if key is not None]
+
+
 def _pixels(images: Any, name: str, image_size: int | None) -> Tensor:
     """The images (N, C, H, W), uint8 or float32 in [0, 1]."""
     if not isinstance(images, Tensor | np.ndarray):
-        images = list(images)
-        if images and all(isinstance(image, str | Path) for image in images):
+        if not (images := list(images)):
+            raise ValueError(f"{name}: want images, got none")
+        if all(isinstance(image, str | Path) for image in images):
             return _files_pixels([Path(image).expanduser() for image in images], name, image_size)
-        if images and all(isinstance(image, Image.Image) for image in images):
+        if all(isinstance(image, Image.Image) for image in images):
             images = _decoded_pixels(images, name, image_size)
     try:
         pixels = _array(images) if isinstance(images, Tensor | np.ndarray) else torch.stack(list(map(_array, images)))
