@@ -23,7 +23,7 @@ from fdgpriv.audit import main
 from fdgpriv.data.dataset import Dataset
 from fdgpriv.defense import Defense
 from fdgpriv.external.given_images import given_images
-from fdgpriv.external.recorded_federation import GivenTraining, recorded_federation
+from fdgpriv.external.recorded_federation import GivenTraining, RecordedFederation, recorded_federation
 from fdgpriv.external.recorded_method import Network, UserTraining
 from fdgpriv.external.recorded_population import given_federation
 from fdgpriv.federation.transcript import MANIFEST
@@ -476,3 +476,22 @@ def test_options_that_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
     ):
         assert main(words.split()) == 2
         assert message in capsys.readouterr().err
+
+
+def test_a_figure_that_is_not_defined_is_a_note(tmp_path: Path) -> None:
+    """A loss over no validation images is NaN; what attacks read is refused as before."""
+
+    def of(value: float, sent: dict[str, Tensor]) -> RecordedFederation:
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        with fdgpriv.record(folder) as wire:
+            for client in CLIENTS:
+                wire.down(client, 0, model=Net().state_dict())
+                wire.up(client, 0, model=sent, n=12, metrics={"val_loss": value, "accuracy": value})
+        return recorded_federation(folder, GivenTraining(**given(train=None)), 0)
+
+    state = Net().state_dict()
+    assert not [note for note in of(0.5, state).notes if "NaN" in note]
+    (note,) = [note for note in of(float("nan"), state).notes if "NaN" in note]
+    assert "of a in round 0, and 7 more; no attack reads it" in note
+    with pytest.raises(ValueError, match="want a training that did not diverge"):
+        of(0.5, {**state, "head.bias": torch.full((CLASSES,), torch.nan)})

@@ -217,7 +217,6 @@ def test_hostile_names_are_only_text(form: Any, tmp_path: Path) -> None:
 
 def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ours = folder(tmp_path / "ours", trained("ccst"))
-    copy = folder(tmp_path / "copy", trained("ccst"))
     empty = tmp_path / "empty"
     empty.mkdir()
     unfinished = tmp_path / "unfinished"
@@ -236,7 +235,6 @@ def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
         ([interrupted], "which was interrupted"),
         ([ours, ours], f"got {ours} twice"),
         ([ours, ours / "results.json"], f"also as {ours}"),
-        ([ours, copy], f"seed 0, defense none in {ours} and in {copy}"),
         ([ours, "--defense", "gausian"], "--defense: want all or a defense of the runs (none)"),
         ([ours, "--baseline", "cst"], "did you mean 'ccst'?"),
         ([ours, "--out", ours / "results.json"], "--out: want a folder"),
@@ -245,3 +243,28 @@ def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
         said = printed(capsys, *words, code=2)
         assert len(said.splitlines()) == 1
         assert reason in said
+
+
+def test_rows_of_one_method_are_told_apart_by_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By settings where these differ, else by the network, else by the audit; the baseline is still one."""
+    runs = {
+        name: folder(tmp_path / name, trained("fedavg", accuracy=accuracy))
+        for name, accuracy in (("a", 0.5), ("b", 0.6))
+    }
+    by_audit = only(*runs.values())
+    assert set(by_audit) == {f"fedavg: {path}" for path in runs.values()}
+    assert [len(row.runs) for row in by_audit.values()] == [1, 1]
+    slow = folder(tmp_path / "slow", trained("fedavg", accuracy=0.4), settings={"lr": "0.1", "rounds": "3"})
+    fast = folder(tmp_path / "fast", trained("fedavg", accuracy=0.7), settings={"lr": "0.2", "rounds": "3"})
+    ccst = folder(tmp_path / "ccst", trained("ccst", accuracy=0.8))
+    rows = only(slow, fast, ccst)
+    assert set(rows) == {"fedavg: lr=0.1", "fedavg: lr=0.2", "ccst"}
+    assert rows["fedavg: lr=0.2"].accuracies[0].target.value == pytest.approx(0.7)
+    assert rows["ccst"].accuracies[0].base.startswith("fedavg: lr=")
+    assert set(only(runs["a"], slow)) == {"fedavg: defaults", "fedavg: lr=0.1, rounds=3"}
+    assert "fedavg: lr=0.1" in printed(capsys, slow, fast)
+
+
+def test_seeds_of_one_row_stay_one_row(tmp_path: Path) -> None:
+    paths = [folder(tmp_path / str(seed), trained("ccst", seed=seed), settings={"lr": "0.1"}) for seed in (0, 1)]
+    assert {method: len(row.runs) for method, row in only(*paths).items()} == {"ccst": 2}

@@ -1,6 +1,7 @@
 """Sorts the runs of audits into settings, and makes a table of methods by secrets of each."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -29,7 +30,7 @@ def read(paths: Sequence[Path]) -> list[AuditedRun]:
     """All runs of these audits.
 
     Raises:
-        ValueError: There is no audit, one is given twice, is not finished or has no run, or two have the same run.
+        ValueError: There is no audit, or one is given twice, is not finished or has no run.
     """
     if not paths:
         raise ValueError("want at least one audit: its --out, or its results.json; got none")
@@ -64,8 +65,7 @@ def leaderboard(
         baseline: Name or specification of the method that accuracies are compared with.
 
     Raises:
-        ValueError: No run is under one of the defenses, no run is of the baseline (the default one may be missing), or two
-            runs of a setting have the same method, target, seed and defense.
+        ValueError: No run is under one of the defenses, or no run is of the baseline (the default one may be missing).
     """
     for defense in defenses:
         known = dict.fromkeys(run.run.defense for run in runs)
@@ -111,7 +111,8 @@ def _setup(run: AuditedRun) -> Mapping[str, JsonValue]:
 
 
 def _standings(setting: Setting, runs: Sequence[AuditedRun], baseline: str) -> Standings:
-    _check_each_once(runs)
+    notes = tuple(_differences(runs))
+    runs = _told_apart(runs)
     results = runs[0].results.model_copy(update={"runs": tuple(run.run for run in runs), "command": None})
     asked = {question.secret for run in runs for question in run.run.questions}
     secrets = tuple(secret for secret in get_args(Secret) if secret in asked)
@@ -130,20 +131,41 @@ def _standings(setting: Setting, runs: Sequence[AuditedRun], baseline: str) -> S
         for (method, defense), of_row in by_row.items()
     ]
     rows.sort(key=lambda row: row.rank(secrets))
-    return Standings(setting, tuple(_differences(runs)), secrets, tuple(rows), results)
+    return Standings(setting, notes, secrets, tuple(rows), results)
 
 
-def _check_each_once(runs: Sequence[AuditedRun]) -> None:
-    seen: dict[tuple[str, str | None, int, str], str] = {}
+def _told_apart(runs: Sequence[AuditedRun]) -> list[AuditedRun]:
+    """The runs; where two have the same method, target, seed and defense, with what differs in the method's name.
+
+    That are settings, network and version, or the audit where these do not tell them apart.
+    """
+    trainings: dict[tuple[str, str], list[tuple[str | None, int]]] = {}
     for run in runs:
-        key = (run.run.method, run.run.target, run.run.seed, run.run.defense)
-        if key in seen:
-            method, target, seed, defense = key
-            raise ValueError(
-                f"want each run once, got {method} on {run.run.dataset}, target {target}, seed {seed}, defense {defense} "
-                f"in {seen[key]} and in {run.audit}"
-            )
-        seen[key] = run.audit
+        trainings.setdefault((run.run.method, run.run.defense), []).append((run.run.target, run.run.seed))
+    repeated = {row for row, of_row in trainings.items() if len(set(of_row)) < len(of_row)}
+    labels: dict[tuple[str, str], dict[str, str]] = {}
+    for row in repeated:
+        facts = {run.audit: _facts(run) for run in runs if (run.run.method, run.run.defense) == row}
+        names = dict.fromkeys(name for of_audit in facts.values() for name in of_audit)
+        differing = [name for name in names if len({of_audit.get(name) for of_audit in facts.values()}) > 1]
+        texts = {
+            audit: ", ".join(f"{name}={of_audit[name]}" for name in differing if name in of_audit) or "defaults"
+            for audit, of_audit in facts.items()
+        }
+        labels[row] = texts if len(set(texts.values())) == len(texts) else {audit: audit for audit in facts}
+    return [
+        replace(run, run=run.run.model_copy(update={"method": f"{run.run.method}: {labels[row][run.audit]}"}))
+        if (row := (run.run.method, run.run.defense)) in repeated
+        else run
+        for run in runs
+    ]
+
+
+def _facts(run: AuditedRun) -> dict[str, str]:
+    """What may differ between two runs of one method in one setting: its settings, its network, the version."""
+    settings = run.results.config.get("settings")
+    facts = {name: str(value) for name, value in settings.items()} if isinstance(settings, Mapping) else {}
+    return facts | {"backbone": str(_setup(run).get("backbone", "unknown")), "fdgpriv": run.results.fdgpriv}
 
 
 def _differences(runs: Sequence[AuditedRun]) -> Iterator[str]:
