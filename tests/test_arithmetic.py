@@ -6,6 +6,7 @@ import pytest
 import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 from torch.backends import cudnn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import fdgpriv
 from fdgpriv.cell_runner import CellRunner
@@ -34,6 +35,22 @@ def test_torch_and_blas_have_one_thread_within() -> None:
             assert blas_threads() == {2}
         finally:
             torch.set_num_threads(before)
+
+
+def test_attention_has_a_second_derivative_within() -> None:
+    layer = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+    tokens = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(1), requires_grad=True)
+
+    def second_derivative() -> torch.Tensor:
+        output = layer(tokens, tokens, tokens, need_weights=False)[0].square().sum()
+        (gradient,) = torch.autograd.grad(output, layer.in_proj_weight, create_graph=True)
+        return torch.autograd.grad(gradient.square().sum(), tokens)[0]
+
+    with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
+        with pytest.raises(RuntimeError, match="derivative"):
+            second_derivative()
+        with fixed_arithmetic():
+            assert second_derivative().abs().sum() > 0
 
 
 def test_vector_functions_are_called_once_at_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ from fdgpriv.threat import Capability
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
 
-_CACHED = 2**29  # bytes of trained models, in memory or on disk
+_CACHED = 2**28  # bytes of trained models of all rounds, in memory or on disk
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +50,7 @@ class TrainingSimulator(DefendedSimulator):
         client_template: One client's data, for its augmentation.
         round: The round of the artifacts, from 0.
         first: Simulates artifacts of the first recorded round, if that is another round and all clients received one model.
+        trainings: Trained models, in one cache for the simulators of all rounds; None for a cache of its own.
     """
 
     kind: str
@@ -59,6 +60,7 @@ class TrainingSimulator(DefendedSimulator):
     client_template: ClientData
     round: int
     first: InRound | None = None
+    trainings: "Cache[_Training] | None" = None
 
     @property
     def plain(self) -> PlainTraining:
@@ -88,15 +90,14 @@ class TrainingSimulator(DefendedSimulator):
         return tuple(f"{name}.{part}" for part, _ in linear[name].named_parameters())
 
     @cached_property
-    def _trainings(self) -> Cache[_Training]:
-        model_bytes = sum(tensor.nbytes for tensor in self._network.state_dict().values())
-        return Cache(max_entries=max(2, _CACHED // max(1, model_bytes)))
+    def _trainings(self) -> "Cache[_Training]":
+        return cache_of_trainings(self._network.state_dict()) if self.trainings is None else self.trainings
 
     def trained_once(self, sample: ClientSample, rng: torch.Generator) -> ModelState:
         """As `trained`, cached by images and the generator's state; importances are computed from the same models."""
         party, index = sample.party, tuple(sample.index.tolist())
         training = self._trainings.get(
-            (id(party.images), id(party.received_model), index, bytes(rng.get_state().numpy())),
+            (self.round, id(party.images), id(party.received_model), index, bytes(rng.get_state().numpy())),
             lambda: _Training(party, self.trained(sample, rng).in_file(), rng.get_state()),
         )
         rng.set_state(training.after)
@@ -187,6 +188,12 @@ class TrainingSimulator(DefendedSimulator):
         return ModelState(client=SERVER, round=self.round, state=state)
 
 
+def cache_of_trainings(state: Mapping[str, Tensor]) -> "Cache[_Training]":
+    """A cache of trained models with tensors like these, of `_CACHED` bytes."""
+    model_bytes = sum(tensor.nbytes for tensor in state.values())
+    return Cache(max_entries=max(2, _CACHED // max(1, model_bytes)))
+
+
 def training_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
     """Models or updates of the last round for which these and the received models are recorded."""
     transcript = run.transcript
@@ -199,7 +206,9 @@ def training_series(run: RecordedRun) -> ArtifactSeries[Simulator] | None:
         return None
     last, first = rounds[-1], rounds[0]
     wire, kind = uploads[last], next(iter(uploads[last].values())).kind
-    simulator = TrainingSimulator(kind, run.method, run.federation, run.defense, run.client_template, last)
+    parts = run.method, run.federation, run.defense, run.client_template
+    trainings = cache_of_trainings(next(iter(models[last].values())).state)
+    simulator = TrainingSimulator(kind, *parts, last, trainings=trainings)
     started = list({id(model): model for model in models[first].values()}.values())
     if first != last and len(started) == 1:
         simulator = replace(simulator, first=InRound(replace(simulator, round=first), started[0]))

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 import scipy.linalg  # noqa: F401 - so that its BLAS is loaded, and limited
 import torch
 from threadpoolctl import threadpool_limits
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 # What torch computes by MKL's vector functions
 _VECTOR_FUNCTIONS = (
@@ -20,12 +21,15 @@ def fixed_arithmetic() -> Iterator[None]:
 
     Sums depend on the number of threads that they are divided among, so that figures would depend on the number of cores. An
     audit works on several clients and attacks side by side instead; each of its threads needs `torch.set_num_threads(1)`.
+
+    Attention is computed by plain operations, in all threads: torch's fused kernels have no second derivative on a CPU, which
+    inversions of gradients take.
     """
     _choose_kernels()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with threadpool_limits(1, user_api="blas"):
+        with threadpool_limits(1, user_api="blas"), sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
         torch.set_num_threads(threads)
