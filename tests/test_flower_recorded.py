@@ -17,8 +17,10 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import LocalDpMod
 from flwr.serverapp.strategy import FedAvg
+from flwr.supercore.exit import exit_handler
 
 import fdgpriv.flower
+from fdgpriv.federation.omission import ENDED
 from fdgpriv.flower.recorded import RecordedGrid
 
 CLIENTS = 3
@@ -210,6 +212,24 @@ def test_a_part_of_the_model_is_a_model(tmp_path: Path) -> None:
     transcript, _ = trained(tmp_path / "run", app, rounds=1, evaluated=0)
     uploads = [a for r, a in transcript.of_kind("model_state") if r.receiver == SERVER and a is not None]
     assert [sorted(a.tensors()) for a in uploads] == [["0.bias", "0.weight", "3.bias", "3.weight"]] * CLIENTS
+
+
+def test_a_run_that_is_stopped_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flower ends a process by its exit handlers and, some seconds later, without Python's."""
+    handlers: list[Any] = []
+    monkeypatch.setattr(exit_handler, "registered_exit_handlers", handlers)
+    grid = fdgpriv.flower.recorded(Loopback(quickstart(), 2, lost=[1]), tmp_path / "run")
+    content = {"arrays": ArrayRecord(network().state_dict()), "config": ConfigRecord({"lr": 1.0, "server-round": 1})}
+    ids = list(grid.push_messages([Message(RecordDict(content), node, "train") for node in (100, 101)]))
+    list(grid.pull_messages(ids[1:]))
+    exit_handler.trigger_exit_handlers(run_before_force_exit=True)
+    transcript = Transcript.load(tmp_path / "run")
+    assert transcript.closed
+    assert [(o.sender, o.round, o.failed) for o in transcript.omissions] == [
+        ("client-01", 0, True),
+        ("client-00", 0, True),
+    ]
+    assert transcript.omissions[1].reason == ENDED
 
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:

@@ -332,3 +332,21 @@ def test_clients_that_never_answer(tmp_path: Path) -> None:
     federation = Recorded(absent=("b", "d")).federation(tmp_path / "run")
     check_simulated(federation)
     assert federation.method.disclosure().participants == 2
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_killed_training_keeps_a_last_round_with_a_failed_client(tmp_path: Path, noted: bool) -> None:
+    clients = {name: (*images_of(12, seed), CLIENTS[name]) for seed, name in enumerate(CLIENTS)}
+    wire, state = fdgpriv.record(tmp_path / "run"), Net().state_dict()
+    for round in range(2):
+        for name in CLIENTS:
+            wire.down(name, round, model=state)
+        for name in CLIENTS:
+            if round == 1 and name == "d":
+                if noted:
+                    wire.failed(name, round, "out of memory")
+            else:
+                wire.up(name, round, model={key: tensor + 1 for key, tensor in state.items()})
+    federation = recorded_federation(tmp_path / "run", GivenTraining(Net, clients), 0)  # not closed
+    assert max(record.round for record in federation.transcript.records) == int(noted)
+    assert any("d to server in round 1 (out of memory)" in note for note in federation.notes) == noted

@@ -299,6 +299,8 @@ class Evaluator:
             return rows(earlier, size)
 
         last = {size: public(None, size) for size in (sizes if needs.hidden_size else random_sizes)}
+        for size in random_sizes:  # artifacts of earlier rounds are drawn later, and keep the cache
+            cached_rows.forget((None, size))
         return TrialSet(layout, sizes, leaked_share, leaked, layout.trials(groups, last, public))
 
     def _holder(self, series: ArtifactSeries[Simulator], threat: ThreatModel, client: str) -> str | None:

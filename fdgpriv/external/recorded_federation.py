@@ -27,7 +27,7 @@ from fdgpriv.external.shared_part import heads_as_models, with_shared_part
 from fdgpriv.federation.averaging import average
 from fdgpriv.federation.disclosure import Disclosure, StyleSource
 from fdgpriv.federation.federation import Federation
-from fdgpriv.federation.omission import sentences
+from fdgpriv.federation.omission import ENDED, sentences
 from fdgpriv.federation.partition import Population
 from fdgpriv.federation.reserve import UNITS_PER_DOMAIN
 from fdgpriv.federation.transcript import Record, Transcript
@@ -579,7 +579,7 @@ def _final_model(
     weights: Weights | None,
     statistics: Sequence[StatisticsSent],
 ) -> nn.Module | None:
-    """The model after the last round: the mean of that round's uploads; the last one sent if nothing was uploaded later.
+    """The model after the last complete round: the mean of its uploads; the last one sent if nothing was uploaded later.
 
     BatchNorm's statistics are those last sent if the server never sent others.
     """
@@ -589,7 +589,8 @@ def _final_model(
     received = next(iter(transcript.models_sent(last).values()))
     model = network.new()
     received.load_into(model)
-    if last in _senders(transcript):
+    was_cut = any((omission.round, omission.reason) == (last, ENDED) for omission in transcript.omissions)
+    if last in _senders(transcript) and not was_cut:
         mean = _mean_model(transcript, last, received, population, weights or "uniform")
         if statistics and all(entry.are_kept for entry in statistics):
             mean = {name: tensor for name, tensor in mean.items() if name.rpartition(".")[2] not in STATISTICS}

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from fdgpriv.utils.failures import one_line
 
+ENDED = "the run ended first"  # why a client did not answer
 _SHOWN = 3  # omissions that a sentence names
 _LENGTH = 200  # maximum characters of a content, a name or a reason
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fdgpriv.artifacts.artifact import SERVER
-from fdgpriv.federation.omission import reason
+from fdgpriv.federation.omission import ENDED, reason
 from fdgpriv.federation.recording import Recording
 from fdgpriv.utils import flower_import as flower
 from fdgpriv.utils.checksum import tensors_digest
@@ -22,7 +22,6 @@ COUNTS = ("num-examples", "num_examples")  # in the MetricRecord of their client
 TRAIN = "train"  # the type of message by which they ask for training
 MODEL = "arrays"  # their ArrayRecord, where a message has several
 SECURE = "secaggplus_configs"  # the record of SecAgg and SecAgg+, one message for each stage
-ENDED = "the run ended first"  # why a client did not answer
 
 
 def recorded(grid: flower.Grid, folder: Path | str, names: Mapping[int, str] | None = None) -> "RecordedGrid":
