@@ -260,6 +260,14 @@ def test_one_logit_is_read_as_two_classes(tmp_path: Path, squeezed: Any) -> None
     assert upload_of(federation).state["head.weight"].shape[0] == 2
 
 
+def test_regression_is_refused(tmp_path: Path) -> None:
+    training = trained_on(lambda output, labels: nn.functional.mse_loss(output[:, 0], labels.float()))
+    with pytest.raises(
+        ValueError, match=r"want labels 0 and 1 where it has one logit.*got labels up to 2 in clients\['a'\]"
+    ):
+        Recorded(network=lambda: Net(1), train=training).federation(tmp_path / "run")
+
+
 def test_two_rows_have_the_sigmoid_of_one() -> None:
     network = Net(1).eval()
     head = BinaryHead.of(network)

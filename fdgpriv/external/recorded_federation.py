@@ -308,6 +308,13 @@ def _network(given: GivenTraining, images: GivenFederation, transcript: Transcri
     if logits.ndim == 1 or logits.shape[1] == 1:
         if binary is None:
             raise ValueError(f"network: want logits (N, K), or one logit of a linear layer, got {tuple(logits.shape)}")
+        largest = {name: int(client.labels.max()) for name, client in images.clients.items()}
+        if max(largest.values()) > 1:
+            name = max(largest, key=lambda client: largest[client])
+            raise ValueError(
+                f"network: want labels 0 and 1 where it has one logit (regression is not audited), got labels up to "
+                f"{largest[name]} in clients[{name!r}]"
+            )
         changed_states(transcript, binary.expanded)
         built = binary.with_two_rows(built)
         output_notes.append(
