@@ -30,7 +30,7 @@ from fdgpriv.training import Cell, PreparedCell
 from fdgpriv.utils.console import ProgressLog
 
 TIMED_ROUNDS = 2  # the first has additional artifacts that are sent once
-TIMED_IMAGES = 24  # of each client
+TIMED_IMAGES, LEAST_TIMED = 24, 4  # of each client, at `REFERENCE_SIDE` and at the largest sides
 # Seconds of one thread for one evaluation of an attack, by preset, in units of the wall time of one round.
 EVALUATION_ROUNDS: Mapping[str, float] = {"quick": 2.0, "default": 5.0, "thorough": 16.0}
 BUSY = 0.5  # share of processor time below which the machine had other work
@@ -104,7 +104,7 @@ def estimate(config: AuditConfig, dataset: Dataset, cells: Sequence[Cell], worke
     """
     counts = {name: len({getattr(cell, name) for cell in cells}) for name in ("method", "target", "seed", "defense")}
     axes = " x ".join(f"{count} {name}{'s' * (count != 1)}" for name, count in counts.items())
-    lines, estimates = [f"cells: {len(cells)} ({axes})"], []
+    lines, estimates = [f"cells: {len(cells)} ({axes})", *_setup_lines(config, dataset)], []
     for cell in cells:
         if (cell.target, cell.seed) == (cells[0].target, cells[0].seed):
             log.say(f"timing {TIMED_ROUNDS} rounds of {cell.method}, defense {cell.defense}")
@@ -113,11 +113,30 @@ def estimate(config: AuditConfig, dataset: Dataset, cells: Sequence[Cell], worke
     return [*lines, *_total_lines(config, dataset, estimates, len(cells) // len(estimates))]
 
 
+def _setup_lines(config: AuditConfig, dataset: Dataset) -> list[str]:
+    """What each method trains, on which images, with which target domains, in lines."""
+    lines = []
+    for spec in config.methods:
+        setup = config.setup(spec, dataset.n_sources)
+        network = ", ".join(config.network(spec, dataset.n_sources))
+        lines.append(
+            f"{spec}: network {network}; {setup.clients} clients ({setup.partition}), images of {dataset.image_size} pixels, "
+            f"{config.method(spec).rounds} rounds; target {', '.join(config.targets)}"
+        )
+    return lines
+
+
+def _timed_images(image_size: int) -> int:
+    """Images of each client in the timed rounds: fewer where they are larger, so that the rounds take seconds."""
+    return max(LEAST_TIMED, TIMED_IMAGES * REFERENCE_SIDE // max(image_size, REFERENCE_SIDE))
+
+
 def _estimated(config: AuditConfig, dataset: Dataset, cell: Cell, workers: int) -> CellEstimate:
-    """The estimate of one cell, from rounds on `TIMED_IMAGES` images of each client."""
+    """The estimate of one cell, from rounds on `_timed_images` images of each client."""
     prepared = PreparedCell.of(config, dataset, cell)
     clients, rounds = prepared.population.clients, prepared.method.rounds
-    timed_clients = {name: _with_timed_images(data) for name, data in clients.items()}
+    count = _timed_images(dataset.image_size)
+    timed_clients = {name: _with_timed_images(data, count) for name, data in clients.items()}
     sizes = {name: len(data) for name, data in timed_clients.items()}
     wire = TimedWire(sizes, prepared.defense, Transcript("all"))
     try:
@@ -225,9 +244,9 @@ def _clocks() -> tuple[float, float]:
     return perf_counter(), process_time()
 
 
-def _with_timed_images(data: ClientData) -> ClientData:
-    """A client with at most `TIMED_IMAGES` of its images, evenly spaced."""
-    count = min(len(data), TIMED_IMAGES)
+def _with_timed_images(data: ClientData, most: int) -> ClientData:
+    """A client with at most so many of its images, evenly spaced."""
+    count = min(len(data), most)
     rows = torch.arange(count) * len(data) // max(1, count)
     return replace(data, pixels=data.pixels[rows], labels=data.labels[rows])
 
@@ -267,10 +286,11 @@ def _total_lines(config: AuditConfig, dataset: Dataset, cells: Sequence[CellEsti
     if idle < BUSY:
         total += f"; {_between(low * idle, high * idle)} while it is idle"
     unknown = ", and the attacks" if any(cell.applying and cell.attack_s is None for cell in cells) else ""
+    images = _timed_images(dataset.image_size)
     return [
         f"in all: {total}{unknown}",
         _memory_line(config, dataset, cells, times),
-        f"These are estimates: training from {TIMED_ROUNDS} rounds on at most {TIMED_IMAGES} images of each client, attacks "
+        f"These are estimates: training from {TIMED_ROUNDS} rounds on at most {images} images of each client, attacks "
         "from recorded audits of digits; photographs may take several times as long. Nothing was written.",
     ]
 

@@ -1,5 +1,6 @@
 """The estimate of an audit: from the rounds that it times, for the attacks that the audit then evaluates."""
 
+import re
 from itertools import count
 from pathlib import Path
 
@@ -52,6 +53,10 @@ def test_a_plan_names_the_attacks_that_are_run(
         assert list(tmp_path.iterdir()) == []
         assert main([*TRAINING, *ATTACKS, "--out", "out"]) == 0
     assert lines[0] == "cells: 1 (1 method x 1 target x 1 seed x 1 defense)"
+    assert re.match(
+        r"fedavg\S*: network small_resnet, .*; 6 clients .single., images of 32 pixels, 3 rounds; target blend$",
+        lines[1],
+    )
     (run,) = Results.load(tmp_path / "out" / "results.json").runs
     evaluated = {(row.attack, row.kind, row.threat.role) for row in run.attacks if row.reason is None}
     foreseen = set()
