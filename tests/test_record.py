@@ -239,6 +239,14 @@ def test_a_message_of_nobody_is_noted(tmp_path: Path, client: Any, round: Any) -
     assert len(Transcript.load(tmp_path / "run").records) == 1
 
 
+def test_one_line_is_logged_for_all_tensors_of_a_type(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with fdgpriv.record(tmp_path / "run") as wire:
+        for client in ("a", "b"):
+            wire.up(client, 0, model={"ok": torch.ones(1), **{f"layer{i}": torch.ones(1) * 1j for i in range(9)}})
+    assert len(caplog.messages) == 1
+    assert len(omitted(tmp_path / "run")) == 18
+
+
 def test_a_call_without_a_round_is_noted(tmp_path: Path) -> None:
     with fdgpriv.record(tmp_path / "run") as wire:
         wire.up("a")  # type: ignore[call-arg]

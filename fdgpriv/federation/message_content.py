@@ -18,6 +18,7 @@ from fdgpriv.federation.omission import reason
 
 ENCODER = "encoder"  # the layer of recorded styles: the output of the user's encoder
 UNKNOWN_RULE = "unknown"  # the style rule of recorded styles
+OF = " of the "  # between the name of a tensor and the kind of its artifact
 METRICS = "metrics"  # the kind of figures other than an accuracy
 _ACCURACY = "accuracy"
 _LONGEST_KIND = 64  # characters
@@ -120,7 +121,7 @@ def _state(content: object, kind: str, omit: Omit) -> dict[str, Tensor]:
                 raise ValueError("want one tensor of this name, got two")
             state[name] = dense(value)
         except Exception as error:
-            omit(f"{name} of the {kind}", reason(error))
+            omit(f"{name}{OF}{kind}", reason(error))
     if not state:
         raise ValueError(f"want tensors by name, got {_described(content)}")
     return state

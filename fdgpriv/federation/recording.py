@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar, cast
 
 from fdgpriv.artifacts.artifact import SERVER, Artifact, client_name
 from fdgpriv.artifacts.parameters import ClassifierHead, ModelState, ModelUpdate
-from fdgpriv.federation.message_content import Kinds, message_artifacts, whole_number
+from fdgpriv.federation.message_content import OF, Kinds, message_artifacts, whole_number
 from fdgpriv.federation.omission import Omission, printable, reason
 from fdgpriv.federation.transcript import (
     CLOSED,
@@ -91,7 +91,7 @@ class Recording:
         self._stored: dict[tuple[str, str, str, int], int] = {}  # by kind, digest, origin and round, the first record
         self._origins: dict[tuple[str, str], tuple[str, int]] = {}  # by kind and digest, the first client and its round
         self._sent: dict[tuple[str, str, int, str], str] = {}  # by sender, receiver, round and kind, the digest
-        self._logged: set[tuple[str, str]] = set()  # contents and reasons
+        self._logged: set[tuple[str, str]] = set()  # kinds of content and reasons
         self._unwritten: list[Omission] = []  # while the disk is full
         try:
             (self.folder / MANIFEST).touch(exist_ok=False)
@@ -223,8 +223,9 @@ class Recording:
         """Logs that this content is not recorded, and why, and notes it in the recording; never raises."""
         omission = Omission(printable(sender), printable(receiver), round, printable(content), printable(why))
         try:
-            if (omission.content, omission.reason) not in self._logged:
-                self._logged.add((omission.content, omission.reason))
+            problem = omission.content.rpartition(OF)[2], omission.reason
+            if problem not in self._logged:
+                self._logged.add(problem)
                 _LOG.warning("record: not recorded, and the training goes on: %s", omission)
         except Exception:  # a handler of the training's own
             pass
