@@ -15,6 +15,7 @@ from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.data.dataset import Dataset, Domain
 from fdgpriv.defense import Defense
 from fdgpriv.external.recorded_population import GivenFederation, given_federation, recorded_population
+from fdgpriv.federation.participant import client_stream, stream
 from fdgpriv.federation.partition import Population, populate
 from fdgpriv.federation.transcript import Transcript
 from fdgpriv.federation.wire import Wire
@@ -187,6 +188,13 @@ def test_a_recorded_kind_is_none_that_is_asked_about(tmp_path: Path) -> None:
             with refused(f"want kind to be a word like my_kind, other than .*; got '{kind}'"):
                 wire.up("a", 0, kind=kind, rows=torch.ones(2))
         wire.up("a", 0, kind="none", rows=torch.ones(2))
+
+
+@pytest.mark.parametrize("name", ["masks", "defense of a", "data of a"])
+def test_a_client_draws_other_numbers_than_a_purpose(name: str) -> None:
+    draws = [torch.randn(4, generator=of(0, name)) for of in (client_stream, stream)]
+    assert not torch.equal(*draws)
+    assert torch.equal(*(torch.randn(4, generator=of(0, "client-00")) for of in (client_stream, stream)))
 
 
 def test_unused_names_are_new() -> None:

@@ -20,9 +20,17 @@ from fdgpriv.utils.user_code import is_user_code
 CONSTRUCTION = "its construction"  # in errors, what precedes a client's first request
 
 
-def stream(seed: int, name: str) -> torch.Generator:
-    """The random generator of the participant or purpose `name` in a run with this seed."""
-    return generator(seed, 2, crc32(name.encode()))
+_PURPOSES = (SERVER, "masks", "defense of ", "data of ")  # beginnings of the names of streams that are no client's
+
+
+def stream(seed: int, purpose: str) -> torch.Generator:
+    """The random generator of the server, or of a purpose, in a run with this seed."""
+    return generator(seed, 2, crc32(purpose.encode()))
+
+
+def client_stream(seed: int, client: str) -> torch.Generator:
+    """The random generator of a client, another one than that of any purpose, whatever the client's name."""
+    return generator(seed, 2, crc32(client.encode()), *([1] if client.startswith(_PURPOSES) else []))
 
 
 @dataclass(eq=False)
@@ -60,7 +68,7 @@ class Participant(Resumable):
             ClientFailed: Its construction raised an exception.
         """
         name, seed = data.client, federation.seed
-        rng, noise = stream(seed, name), stream(seed, f"defense of {name}")
+        rng, noise = client_stream(seed, name), stream(seed, f"defense of {name}")
         with client_errors(name, CONSTRUCTION, None):
             copies = is_user_code(method)
             client = method.client(federation, data.copied() if copies else data, rng)
