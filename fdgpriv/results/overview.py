@@ -99,6 +99,7 @@ def _outcome(run: Run) -> Iterator[str]:
         yield f"adapted at test time {_share(utility.adapted_accuracy)}"
     if run.privacy.proved:
         yield f"proved: {run.privacy.proved}"
+    yield from (f"note: {check.sentence}" for check in run.checks if check.outcome == "note")
     nothing = "nothing crossed the wire" if run.shares_nothing else "nothing was attacked"
     yield count(run.questions) if run.questions else nothing
 
