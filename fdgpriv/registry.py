@@ -245,7 +245,9 @@ def _entry_points(group: str) -> tuple[EntryPoint, ...]:
 
 def written(value: Any) -> str:
     """A field's value as command line text."""
-    return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    if isinstance(value, tuple):
+        return "+".join(map(str, value))
+    return plain_number(str(value)) if isinstance(value, float) else str(value)
 
 
 def _checked_class(part: Any, role: type[Any], name: str) -> Any:

@@ -47,13 +47,13 @@ def test_a_user_s_part_is_audited_without_files(digits: Dataset, tmp_path: Path)
         results = fdgpriv.run_audit(
             "stablefdg", attacks=["domain_inference"], defenses=["none", Doubling(3.0)], **SHORT
         )
-    assert [run.defense for run in results.runs] == ["none", "doubling:factor=3.0"]
+    assert [run.defense for run in results.runs] == ["none", "doubling:factor=3"]
     rows = results.to_records()
     assert {row["attack"] for row in rows} == {"domain_inference"}
     assert len(rows) == sum(len(found.leakage) or 1 for run in results.runs for found in run.attacks)
     assert all(row["value"] is None or row["low"] <= row["value"] <= row["high"] for row in rows)
     evaluations = results.to_pandas().evaluations
-    assert set(evaluations["defense"]) == {"none", "doubling:factor=3.0"}
+    assert set(evaluations["defense"]) == {"none", "doubling:factor=3"}
     results.save(tmp_path)
     assert Results.load(tmp_path / "results.json") == results
     assert fdgpriv.Results.load(str(tmp_path)).to_pandas().evaluations.equals(evaluations)

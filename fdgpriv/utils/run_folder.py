@@ -14,6 +14,7 @@ from warnings import warn
 
 from fdgpriv.utils.files import write_text
 
+FREE = "free"  # the content of the lock file when no process holds it
 Basis = Mapping[str, Mapping[str, str]]
 """What results rest on besides settings and images: by name, ``versions`` and digests of ``parts``."""
 
@@ -106,6 +107,7 @@ def _locked(out: Path) -> Iterator[None]:
             yield
         finally:
             file.truncate(0)
+            file.write(f"{FREE}\n")
 
 
 def _in_use(out: Path, holder: str) -> ValueError:
