@@ -195,3 +195,31 @@ def test_a_bad_sweep_is_one_line(words: str, reason: str, capsys: pytest.Capture
     assert main(words.split()) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert reason in line
+
+
+def test_a_resumed_run_needs_no_other_option(tmp_path: Path, given: Given, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its config.json has them; a run of a recording needs that, too."""
+    setup = {
+        "fedavg": {"clients": 5, "partition": "single", "backbone": "small_resnet", "image_size": 32, "held_out": 0.1}
+    }
+    asked = {
+        "methods": ["fedavg"],
+        "dataset": "digits",
+        "preset": "quick",
+        "setup": setup,
+        "attacks": ["gan:steps=3"],
+        "seeds": [7],
+    }
+    (tmp_path / "config.json").write_text(json.dumps({**asked, "basis": {"versions": {}, "parts": {}}}))
+    options = given(f"--out {tmp_path} --resume")
+    assert (options.methods, options.clients, options.attacks, options.seeds) == (
+        ("fedavg",),
+        5,
+        ("gan:steps=3",),
+        (7,),
+    )
+    assert options == given(f"--config {tmp_path}/config.json --out {tmp_path} --resume")
+    assert given(f"--method ccst --out {tmp_path} --resume").clients is None  # as asked, to be refused where it differs
+    (tmp_path / "config.json").write_text(json.dumps({**asked, "recording": "0"}))
+    assert main(["--out", str(tmp_path), "--resume"]) == 2
+    assert "want --recording DIR and --federation FILE with it" in capsys.readouterr().err
