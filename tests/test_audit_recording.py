@@ -252,7 +252,7 @@ def test_normalised_images_are_what_the_training_gets(tmp_path: Path) -> None:
         seen.append(images.clone())
         assert torch.equal(model(images), model.head(model.body(images).mean((2, 3))))  # not normalised again
 
-    network = Network(Net(), lambda images: 2 * images - 1)
+    network = Network(Net(), lambda images: 2 * images - 1, CLASSES)
     data = replace(case(tmp_path).population.clients["a"])
     UserTraining(watch, network, SIDE, 12).train_plainly(network.new(), data, 0, generator(0))
     assert torch.equal(seen[0], 2 * data.images - 1)
@@ -272,7 +272,7 @@ def test_steps_follow_from_a_watched_training(batch_size: int, epochs: int, drop
         for index in batches(len(images)):
             model.train()(images[index])
 
-    training = UserTraining(pass_through, Network(Net(), None), SIDE, 125)
+    training = UserTraining(pass_through, Network(Net(), None, CLASSES), SIDE, 125)
     assert [training.steps(n) for n in (1, 8, 9, 250)] == [len(list(batches(n))) for n in (1, 8, 9, 250)]
 
 

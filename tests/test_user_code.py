@@ -239,7 +239,7 @@ def networks() -> tuple[Network, Network]:
     torch.manual_seed(0)
     pure, dirty = Net(False), Net(True)
     dirty.load_state_dict(pure.state_dict())
-    return Network(pure, lambda images: 2 * images), Network(dirty, lambda images: images.mul_(2))
+    return Network(pure, lambda images: 2 * images, 3), Network(dirty, lambda images: images.mul_(2), 3)
 
 
 def test_normalize_and_the_network_get_copies() -> None:
@@ -248,7 +248,7 @@ def test_normalize_and_the_network_get_copies() -> None:
     outputs = [network.new()(images) for network in networks()]
     assert torch.equal(*outputs)
     assert all(torch.equal(network.adapted(images), 2 * before) for network in networks())
-    plain, in_place = (Network(Net(in_place), None) for in_place in (False, True))
+    plain, in_place = (Network(Net(in_place), None, 3) for in_place in (False, True))
     in_place.new()(images), plain.new()(images)
     assert torch.equal(images, before)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from time import perf_counter
 
@@ -49,6 +50,7 @@ class RecordedEvidence:
         normalized: Whether a conversion was given.
         not_evaluated: By name of a series of artifacts that cannot be evaluated, the reason.
         statistics: Of BatchNorm, as the server sent them after each round.
+        misplaced: Rounds of models that are the mean of the uploads of another round than the one before, and that round.
     """
 
     transcript: Transcript
@@ -59,6 +61,7 @@ class RecordedEvidence:
     normalized: bool
     not_evaluated: Mapping[str, str]
     statistics: Sequence[StatisticsSent]
+    misplaced: Sequence[tuple[int, int]]
 
     def checks(self, seconds: float = SECONDS) -> RecordingChecks:
         """All checks; those of simulated clients on as many clients as the time allows, at least two.
@@ -72,6 +75,7 @@ class RecordedEvidence:
             *self._of_images(),
             *self._questions(),
             recording_checks.labels(fits, self.images.class_names or tuple(map(str, range(self._classes)))),
+            recording_checks.rounds(self.misplaced),
             recording_checks.buffers(self.statistics),
         ]
         if self.train is None or self.not_evaluated.keys() & {*MODELS} or not models:
@@ -140,10 +144,19 @@ class RecordedEvidence:
         checks = [
             RecordingCheck(check="simulated", outcome="pass", sentence=f"{extent} were simulated{why}"),
         ]
-        for check in (recording_checks.direction, recording_checks.names):
+        sizes = {name: len(data) for name, data in self.clients.items()}
+        for check in (
+            recording_checks.direction,
+            recording_checks.names,
+            partial(recording_checks.weights, sizes=sizes),
+        ):
             checks.append(check(clients))
-            if checks[-1].outcome == "error":
-                return checks  # changes of other images tell nothing of the training
+            if (
+                checks[-1].outcome == "error"
+            ):  # changes of other images tell of the training only if a conversion explains them
+                left = seconds - (perf_counter() - start)
+                conversions = self._normalisation(simulator, models, clients, inputs, left)
+                return [*checks, *(check for check in conversions if check.outcome == "error")]
         return [
             *checks,
             *self._normalisation(simulator, models, clients, inputs, seconds - (perf_counter() - start)),
@@ -196,9 +209,10 @@ class RecordedEvidence:
                 for number, (model, client) in enumerate(used)
             )
             alternatives.append(Alternative(other, deviations, self._loss([model for model, _ in used], network)))
+        is_whole = {name for name, _ in self.network.new().named_parameters()} <= models[0].received.keys()
         return [
             recording_checks.inputs(inputs, converted),
-            recording_checks.normalisation(given, alternatives, fit.control),
+            recording_checks.normalisation(given, alternatives, fit.control, is_whole),
         ]
 
     def _conversions(self) -> list[tuple[str, Features]]:
@@ -216,11 +230,12 @@ class RecordedEvidence:
             ("255 * x", lambda x: 255 * x),
             ("x / 255", lambda x: x / 255),
             ("mean and std of the clients' images", own),
+            ("mean and std of each image", _standardised_by_image),
             ("x - 0.5", lambda x: x - 0.5),
             ("1 - x", lambda x: 1 - x),
         ]
         if self.normalized:
-            plain.insert(0, ("x, without normalize,", lambda x: x))
+            plain.insert(0, ("x, not normalised", lambda x: x))
         if channels == 3:
             plain.insert(1, ("ImageNet's mean and std", standardised(*_IMAGENET)))
             plain += [
@@ -243,6 +258,11 @@ class RecordedEvidence:
         return float(torch.tensor(losses).median())
 
 
+def _standardised_by_image(images: Tensor) -> Tensor:
+    std, mean = torch.std_mean(images, dim=(2, 3), keepdim=True)
+    return (images - mean) / std.clamp_min(1e-6)
+
+
 def _of_one_channel(adapt: Features) -> Features:
     return lambda images: adapt(images[:, :1])
 
@@ -255,7 +275,7 @@ def _digests(pixels: Tensor) -> list[bytes]:
 
 def _in_order(checks: Sequence[RecordingCheck]) -> RecordingChecks:
     """The checks, errors that explain others first: reversed updates fit no labels, and swapped images no numbers."""
-    explaining = ("labels", "direction", "names", "inputs", "normalisation")
+    explaining = ("rounds", "normalisation", "labels", "direction", "names", "inputs")
 
     def place(check: RecordingCheck) -> int:
         if check.outcome != "error" or check.check not in explaining:

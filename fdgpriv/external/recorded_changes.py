@@ -163,7 +163,7 @@ class ClientSimulator:
     def change(
         self, shared: SharedModel, draw: int, adapt: Features | None = None, inputs: list[Tensor] | None = None
     ) -> Change:
-        """The change of the model that a client received, by the user's training on the client's images.
+        """The change of what a client received of the model, by the user's training on the client's images.
 
         Args:
             shared: Of the client.
@@ -174,7 +174,7 @@ class ClientSimulator:
         network = self.network if adapt is None else self.network.adapted_by(adapt)
         model = network.new()
         model.load_state_dict(shared.received, strict=False)
-        received = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        received = {name: tensor.clone() for name, tensor in model.state_dict().items() if name in shared.received}
         if inputs is not None:
             model.register_forward_pre_hook(lambda _, given: _keep_batch(inputs, given))
         network.train(self.train, model, self.clients[shared.client], shared.round, generator(draw))

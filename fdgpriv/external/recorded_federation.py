@@ -17,9 +17,9 @@ from fdgpriv.artifacts.style import StyleStatistics
 from fdgpriv.data.pixels import as_images
 from fdgpriv.external.binary_head import BinaryHead
 from fdgpriv.external.checked_recording import SECONDS, RecordedEvidence
-from fdgpriv.external.logits import located
+from fdgpriv.external.logits import likeliest
 from fdgpriv.external.recorded_method import Features, Network, RecordedMethod, Train, UserTraining
-from fdgpriv.external.recorded_names import changed_states, fit_names, unwrapped
+from fdgpriv.external.recorded_names import changed_states, fit_names, in_single_precision, unwrapped
 from fdgpriv.external.recorded_population import GivenFederation, given_federation, recorded_population
 from fdgpriv.external.recorded_styles import MAX_DEVIATION, StyleComputation, StyleEncoder, style_computation
 from fdgpriv.external.recording_checks import StatisticsSent
@@ -33,6 +33,7 @@ from fdgpriv.federation.reserve import UNITS_PER_DOMAIN
 from fdgpriv.federation.transcript import Record, Transcript
 from fdgpriv.federation.weights import Weights
 from fdgpriv.models.copied import copied
+from fdgpriv.models.lazy_layers import with_shapes
 from fdgpriv.registry import importing
 from fdgpriv.results.recording_check import RecordingChecks
 from fdgpriv.simulation.shared_model import GLOBAL_MODEL
@@ -43,6 +44,8 @@ _MODELS = (ModelState.kind, ModelUpdate.kind)
 _STYLE_CLIENTS = 3  # clients whose styles are recomputed to find out how styles were computed
 _SHOWN = 5  # names in a sentence
 _WARNINGS = ("public images", "clients' images")  # checks whose notes are warnings about the images
+_FAR_FROM_MEAN = 0.5  # such a distance, above which the mean says nothing of the server's next model
+_SAME_MODEL = 0.02  # distance of equal models, half precision and weights included, relative to that of other models
 _MEAN_TOLERANCE = 1e-3  # distance of a sent model from the mean of the uploads, relative to the round's change
 
 
@@ -122,7 +125,7 @@ def recorded_federation(
     method = RecordedMethod(network, disclosure, disclosure.otherwise)
     federation = Federation(tuple(population.clients), classes, images.image_size, _no_backbone, seed)
     statistics = _statistics_sent(transcript, population, disclosure.weights)
-    final = _final_model(transcript, network, population, disclosure.weights, statistics)
+    final, final_notes = _final_model(transcript, network, population, disclosure.weights, statistics)
     evidence = RecordedEvidence(
         transcript,
         images,
@@ -132,6 +135,7 @@ def recorded_federation(
         given.normalize is not None,
         disclosure.not_evaluated,
         statistics,
+        _misplaced_models(transcript, population),
     )
     checks = evidence.checks(check_seconds)
     warnings = tuple(check.sentence for check in checks.notes if check.check in _WARNINGS)
@@ -142,6 +146,7 @@ def recorded_federation(
         *notes,
         *network_notes,
         *facts,
+        *final_notes,
         *_unknown_kinds(transcript),
     )
     return RecordedFederation(population, method, federation, transcript, final, all_notes, checks)
@@ -294,16 +299,18 @@ def _network(given: GivenTraining, images: GivenFederation, transcript: Transcri
         built = given.network if isinstance(given.network, nn.Module) else given.network()
     if not isinstance(built, nn.Module):
         raise ValueError(f"network: want an nn.Module, or what builds one, got {type(built).__name__}")
-    built = unwrapped(built)
-    notes = [*heads_as_models(transcript, built), *fit_names(transcript, built)]
+    probe = as_images(next(iter(images.clients.values())).pixels[:2])
+    adapt = _adapting(given.normalize, images.channels)
+    converted = _converted(probe, adapt, given.normalize is not None)
+    built, type_notes = in_single_precision(with_shapes(unwrapped(built), converted))
+    notes = [*type_notes, *heads_as_models(transcript, built), *fit_names(transcript, built)]
     for record, artifact in _models(transcript):
         _check_network(artifact, built, f"the {record.kind} of {record.sender} in round {record.round}")
     if isinstance(given.encoder, str) and given.encoder not in dict(built.named_modules()):
         names = ", ".join(name for name, _ in built.named_modules() if name)
         raise ValueError(f"encoder: want a layer of the network ({names[:200]}), got {given.encoder!r}")
-    probe = as_images(next(iter(images.clients.values())).pixels[:2])
-    adapt = _adapting(given.normalize, images.channels)
-    logits, output_notes = _probed(built, probe if adapt is None else adapt(probe), images.channels)
+    classes = 1 + max(int(client.labels.max()) for client in images.clients.values())
+    logits, output_notes = _probed(built, converted, images.channels, classes)
     binary = BinaryHead.of(built) if logits.ndim == 1 or logits.shape[1] == 1 else None
     if logits.ndim == 1 or logits.shape[1] == 1:
         if binary is None:
@@ -325,18 +332,51 @@ def _network(given: GivenTraining, images: GivenFederation, transcript: Transcri
         built = copied(built)
         built.load_state_dict(first.state, strict=False)
     notes += with_shared_part(transcript, built)
-    return Network(built, adapt, binary), 2 if binary else logits.shape[1], [*notes, *output_notes]
+    columns = 1 if binary else logits.shape[1]
+    return Network(built, adapt, columns, binary), 2 if binary else logits.shape[1], [*notes, *output_notes]
 
 
-def _probed(network: nn.Module, probe: Tensor, channels: int) -> tuple[Tensor, list[str]]:
+def _converted(probe: Tensor, adapt: Features | None, normalized: bool) -> Tensor:
+    """Two images as the network is fed with them.
+
+    Raises:
+        ValueError: normalize= raises an exception, or gives no images.
+    """
+    if adapt is None:
+        return probe
+    wanted = "normalize: want a function of images (N, C, S, S) in [0, 1] that returns what the network is fed with"
+    try:
+        with global_draws():
+            converted = adapt(probe.clone())
+    except Exception as error:
+        raise ValueError(f"{wanted}; got {one_line(error)}") from error
+    if not normalized:
+        return converted
+    if not isinstance(converted, Tensor):
+        raise ValueError(f"{wanted}; got {'nothing' if converted is None else type(converted).__name__}")
+    if converted.ndim != 4 or len(converted) != len(probe) or not converted.is_floating_point():
+        raise ValueError(f"{wanted}; got {_type(converted)} {tuple(converted.shape)} of images {tuple(probe.shape)}")
+    if not converted.isfinite().all():
+        raise ValueError(f"{wanted}; got NaN or an infinity")
+    return converted
+
+
+def _type(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _probed(network: nn.Module, probe: Tensor, channels: int, classes: int) -> tuple[Tensor, list[str]]:
     """The logits of two images, and a sentence if the network returns more than logits."""
     try:
         with torch.no_grad():
             output = copied(network).eval()(probe)
     except Exception as error:
         shape = (channels, *probe.shape[2:])
-        raise ValueError(f"network: want one that takes images {shape}, got {one_line(error)}") from error
-    logits, place = next(located(output), (None, ""))
+        raise ValueError(
+            f"network: want one that takes images {shape} of {_type(probe)}, got {one_line(error)}"
+        ) from error
+    layers = {layer.out_features for layer in network.modules() if isinstance(layer, nn.Linear)}
+    logits, place = likeliest(output, layers, classes) or (None, "")
     if logits is None or len(logits) != len(probe):
         shape_or_type = str(tuple(output.shape)) if isinstance(output, Tensor) else type(output).__name__
         raise ValueError(f"network: want logits (N, K), got {shape_or_type}")
@@ -346,10 +386,15 @@ def _probed(network: nn.Module, probe: Tensor, channels: int) -> tuple[Tensor, l
 
 
 def _adapting(normalize: Features | None, channels: int) -> Features | None:
-    """The conversion of images in three channels to what the network takes; None for none."""
-    if channels == 3:
-        return normalize
-    return lambda images: images[:, :1] if normalize is None else normalize(images[:, :1])
+    """The conversion of images in three channels to what the network takes, in float32; None for none."""
+    if normalize is None:
+        return None if channels == 3 else lambda images: images[:, :1]
+
+    def converted(images: Tensor) -> Tensor:
+        values = normalize(images[:, :channels])
+        return values.float() if isinstance(values, Tensor) and values.is_floating_point() else values
+
+    return converted
 
 
 def _check_network(artifact: Artifact, network: nn.Module, whose: str) -> None:
@@ -585,21 +630,62 @@ def _final_model(
     population: Population,
     weights: Weights | None,
     statistics: Sequence[StatisticsSent],
-) -> nn.Module | None:
-    """The model after the last complete round: the mean of its uploads; the last one sent if nothing was uploaded later.
+) -> tuple[nn.Module | None, list[str]]:
+    """The model after the last complete round, and a sentence if it is not the mean of its uploads.
 
+    It is the last one sent if nothing was uploaded later, or if that one is far from the mean of the uploads before it.
     BatchNorm's statistics are those last sent if the server never sent others.
     """
     last = _last_sent_round(transcript)
     if last is None:
-        return None
+        return None, []
     received = next(iter(transcript.models_sent(last).values()))
     model = network.new()
     received.load_into(model)
     was_cut = any((omission.round, omission.reason) == (last, ENDED) for omission in transcript.omissions)
+    if weights is None and (deviation := _deviation_from_mean(transcript, population, last - 1)) > _FAR_FROM_MEAN:
+        return model, [
+            f"The final model is the last one that was sent, in round {last}: that one is not near the mean of what clients "
+            f"sent before ({deviation:.2g} of a round's change)."
+        ]
     if last in _senders(transcript) and not was_cut:
         mean = _mean_model(transcript, last, received, population, weights or "uniform")
         if statistics and all(entry.are_kept for entry in statistics):
             mean = {name: tensor for name, tensor in mean.items() if name.rpartition(".")[2] not in STATISTICS}
         model.load_state_dict(mean, strict=False)
-    return model
+    return model, []
+
+
+def _deviation_from_mean(transcript: Transcript, population: Population, round: int) -> float:
+    """Distance of the model sent after this round from the mean of its uploads, in units of its change; 0 if unknown."""
+    received, sent = transcript.model_sent(round), transcript.model_sent(round + 1)
+    if received is None or sent is None or round not in _senders(transcript):
+        return 0.0
+    mean = _mean_model(transcript, round, received, population, "uniform")
+    return _distance(mean, sent.state) / max(_distance(sent.state, received.state), 1e-12)
+
+
+def _misplaced_models(transcript: Transcript, population: Population) -> list[tuple[int, int]]:
+    """Rounds whose recorded model is not the mean of the uploads of the round before, but of those of another round.
+
+    Returns: The round of the model, and that of the uploads: the same one, or two before.
+    """
+    misplaced = []
+    for round in sorted(_senders(transcript)):
+        received, before, following = (transcript.model_sent(round + step) for step in (0, 1, 2))
+        if received is None:
+            continue
+        uploads = [artifact for record, artifact in _uploaded_models(transcript) if record.round == round]
+        means = [_mean_model(transcript, round, received, population, weights) for weights in ("uniform", "samples")]
+        spread = max(_distance(artifact.tensors(), uploads[0].tensors()) for artifact in uploads)
+        if spread > 0 and _nearest(means, received) <= _SAME_MODEL * spread:
+            misplaced.append((round, round))
+        elif before is not None and following is not None:
+            change = _distance(before.state, means[0])
+            if _nearest(means, before) > _SAME_MODEL * change and _nearest(means, following) <= _SAME_MODEL * change:
+                misplaced.append((round + 2, round))
+    return misplaced
+
+
+def _nearest(means: Sequence[Mapping[str, Tensor]], model: ModelState) -> float:
+    return min(_distance(mean, model.state) for mean in means)

@@ -43,18 +43,21 @@ class Network:
     Args:
         model: The network in its initial state of the recorded training.
         adapt: The conversion; None for none.
+        columns: Of its logits: K, or 1 where it has one logit.
         binary: Its last layer, where it has one logit and `model` is its form with two rows; None for several logits.
     """
 
-    def __init__(self, model: nn.Module, adapt: Features | None, binary: BinaryHead | None = None) -> None:
-        self.adapt, self.binary = adapt, binary
+    def __init__(
+        self, model: nn.Module, adapt: Features | None, columns: int, binary: BinaryHead | None = None
+    ) -> None:
+        self.adapt, self.columns, self.binary = adapt, columns, binary
         self._model = contiguous(copied(model)).eval()
         # functions, not methods: a copy of the network would copy the owner of a method, too
         self._input_hook = self._model.register_forward_pre_hook(
             lambda _, inputs: (adapted(adapt, inputs[0]), *inputs[1:])
         ).id
         self._output_hook = self._model.register_forward_hook(
-            lambda _, inputs, output: network_logits(output, binary)
+            lambda _, inputs, output: network_logits(output, columns, binary)
         ).id
 
     def new(self) -> nn.Module:
@@ -66,7 +69,7 @@ class Network:
         plain = copied(self._model)
         plain._forward_pre_hooks.pop(self._input_hook)
         plain._forward_hooks.pop(self._output_hook)
-        return Network(plain, adapt, self.binary)
+        return Network(plain, adapt, self.columns, self.binary)
 
     def adapted(self, images: Tensor) -> Tensor:
         """A copy of the images, converted to the input of the user's network."""
@@ -90,9 +93,9 @@ def adapted(adapt: Features | None, images: Tensor) -> Tensor:
     return images if adapt is None else adapt(images).contiguous()
 
 
-def network_logits(output: object, binary: BinaryHead | None) -> object:
+def network_logits(output: object, columns: int, binary: BinaryHead | None) -> object:
     """The logits (N, K) in a network's output; the output itself if there are none."""
-    logits = logits_of(output)
+    logits = logits_of(output, columns)
     if logits is None:
         return output
     return logits if binary is None else as_two_logits(logits)

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+import torch
 from torch import Tensor, nn
 
 from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.artifacts.parameters import ModelState, ModelUpdate, TensorState
 from fdgpriv.federation.transcript import Record, Transcript
+from fdgpriv.models.copied import copied
 from fdgpriv.models.state_dicts import without_wrappers
 
 Names = Mapping[str, str]
@@ -20,6 +22,20 @@ def unwrapped(network: nn.Module) -> nn.Module:
         if inner is not None and len(network._modules) == 1 and not list(network._parameters):
             return unwrapped(inner)
     return network
+
+
+def in_single_precision(network: nn.Module) -> tuple[nn.Module, list[str]]:
+    """The network, or a copy in float32 where it has floats of another type, and a sentence that says so."""
+    tensors = [*network.named_parameters(), *network.named_buffers()]
+    others = [
+        (name, tensor.dtype) for name, tensor in tensors if tensor.is_floating_point() and tensor.dtype != torch.float32
+    ]
+    if not others:
+        return network, []
+    name, dtype = others[0]
+    return copied(network).float(), [
+        f"The network is evaluated in float32; it was given with {name} in {str(dtype).removeprefix('torch.')}."
+    ]
 
 
 def fit_names(transcript: Transcript, network: nn.Module) -> list[str]:

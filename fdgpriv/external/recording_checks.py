@@ -172,12 +172,13 @@ def labels(fits: Sequence[LabelFit], classes: Sequence[str]) -> RecordingCheck:
     if better == len(fits):
         return RecordingCheck(check="labels", outcome="pass", sentence=figures)
     if 3 * better >= 2 * len(fits):
-        wrong = [fit.client for fit in fits if fit.loss >= fit.permuted]
+        wrong = sorted((fit for fit in fits if fit.loss >= fit.permuted), key=lambda fit: fit.permuted - fit.loss)
         return RecordingCheck(
             check="labels",
             outcome="note",
-            sentence=f"the labels given of {_named(wrong)} fit what they sent no better than permuted ones: are they right? "
-            f"{figures}",
+            sentence=f"the labels given of {_named([fit.client for fit in wrong])} fit what they sent no better than permuted "
+            f"ones: are they right? loss {wrong[0].loss:.2f} on the labels given of {wrong[0].client} and "
+            f"{wrong[0].permuted:.2f} on permuted ones; {loss:.2f} and {permuted:.2f} ({of})",
             secrets=("labels", "membership"),
         )
     if information < _LEAST_INFORMATION:
@@ -212,6 +213,14 @@ def direction(clients: Sequence[SimulatedClient]) -> RecordingCheck:
     Right: .85 to .90 on real images, as between two simulated changes (.87 to .90); received minus trained: -.90 to -.87.
     Labels of another order give -.14 to .04, which the check of labels names.
     """
+    unchanged = [client.client for client in clients if not client.recorded.length > 0]
+    if 2 * len(unchanged) > len(clients):
+        return RecordingCheck(
+            check="direction",
+            outcome="error",
+            sentence=f"what {len(unchanged)} of {_count(len(clients), 'client')} sent is what they received: want "
+            "wire.down(client, round, model=...) with the model before training, and wire.up with the one after it",
+        )
     fits = [cosine(client.recorded.parameters, client.simulated.parameters) for client in clients]
     controls = [cosine(client.repeated.parameters, client.simulated.parameters) for client in clients]
     fit, control = _median(fits), _median(controls)
@@ -336,7 +345,9 @@ class Alternative(NamedTuple):
     loss: float
 
 
-def normalisation(given: Alternative, alternatives: Sequence[Alternative], control: float) -> RecordingCheck:
+def normalisation(
+    given: Alternative, alternatives: Sequence[Alternative], control: float, is_whole: bool = True
+) -> RecordingCheck:
     """Whether another conversion of images fits the recorded models better than that given.
 
     Recorded and simulated changes are compared, under each conversion with the same random draws, which tells more than the
@@ -344,12 +355,13 @@ def normalisation(given: Alternative, alternatives: Sequence[Alternative], contr
     where an alternative deviates at most half as much as the conversion given, for three quarters of the clients, and at most
     twice as much as two simulated changes from each other. Forgotten (x - .5) / .5, after one and after three rounds: .099 and
     2.2 given, .0005 and .003 right, .003 and .027 control with BatchNorm; .106 and .153, .004 and .010, .008 and .009 without.
-    Right: the conversion given is the best.
+    Right: the conversion given is the best. A note where none fits.
 
     Args:
         given: The user's conversion.
         alternatives: Others; empty where that given fits as well as right input does.
         control: Deviation of two simulated changes.
+        is_whole: Whether clients share all of the model; if not, what they keep makes simulated changes deviate, too.
     """
     own = _median(given.deviations)
     figures = f"{given.name}: simulated changes deviate from recorded ones by {own:.2g}, loss {given.loss:.2f}"
@@ -369,8 +381,17 @@ def normalisation(given: Alternative, alternatives: Sequence[Alternative], contr
             f"recorded ones by {_median(best.deviations):.2g} (loss {best.loss:.2f}), and not on {given.name}: {own:.2g} "
             f"(loss {given.loss:.2f}); want that conversion as normalize=",
         )
-    tried = f"; none of {len(alternatives)} others fits" if alternatives else f"; from each other by {control:.2g}"
-    return RecordingCheck(check="normalisation", outcome="pass", sentence=figures + tried)
+    if alternatives and is_whole:
+        return RecordingCheck(
+            check="normalisation",
+            outcome="note",
+            sentence=f"{figures}, from each other by {control:.2g}, and none of {len(alternatives)} other conversions fits: "
+            "are normalize and train those of the recorded training?",
+            artifacts=MODEL_QUESTIONS,
+        )
+    return RecordingCheck(
+        check="normalisation", outcome="pass", sentence=f"{figures}; from each other by {control:.2g}"
+    )
 
 
 def inputs(batches: Sequence[Tensor], converted: Tensor) -> RecordingCheck:
@@ -431,6 +452,38 @@ def steps(clients: Sequence[SimulatedClient]) -> RecordingCheck:
         sentence=f"{client.client} trained on {recorded:.0f} batches in round {client.round} by its BatchNorm counters, train "
         f"on {simulated:.0f} (so {len(differing)} of {_count(len(known), 'client')}): another number of epochs or batch size",
         artifacts=MODEL_QUESTIONS,
+    )
+
+
+def weights(clients: Sequence[SimulatedClient], sizes: Mapping[str, int]) -> RecordingCheck:
+    """Whether recorded changes are multiplied by the clients' weights: their numbers of images, or the shares of these.
+
+    An error where recorded changes are n or n / N times as long as simulated ones, to a factor of 1.4, for three quarters of
+    the clients; where these factors explain most of the differences between clients, which another learning rate does not;
+    and where they are at least 2 or at most one half. Right: .8 to 1.25 times as long. Clients of equal size cannot be told.
+
+    Args:
+        clients: Their changes.
+        sizes: By client of the federation, its number of images.
+    """
+    ratios = {client.client: 1 / max(ratio, 1e-30) for client, ratio in zip(clients, _ratios(clients), strict=True)}
+    median = _median(list(ratios.values()))
+    total = sum(sizes.values())
+    for name, divisor in (("number of images n", 1), ("share of images n / N", total)):
+        factors = {client: sizes[client] / divisor for client in ratios}
+        fitting = sum(1 / 1.4 <= ratio / factors[client] <= 1.4 for client, ratio in ratios.items())
+        rest = _spread([math.log(ratio / factors[client]) for client, ratio in ratios.items()])
+        is_explained = rest <= _spread([math.log(factor) for factor in factors.values()]) / 2
+        if 4 * fitting >= 3 * len(ratios) and is_explained and not 0.5 < median < 2:
+            return RecordingCheck(
+                check="weights",
+                outcome="error",
+                sentence=f"what clients sent changes models by {median:.2g} times what train does (median of "
+                f"{_count(len(ratios), 'client')}), which is each client's {name}: want trained minus received, and the "
+                "weight as n=",
+            )
+    return RecordingCheck(
+        check="weights", outcome="pass", sentence=f"recorded changes are {median:.2g} times as long as those by train"
     )
 
 
@@ -602,6 +655,33 @@ def buffers(sent: Sequence[StatisticsSent]) -> RecordingCheck:
         f"(off by {worst.from_mean:.2g} of the round's change): the accuracy of the model after the last round, which takes "
         "the mean, is not that of the server's",
     )
+
+
+def rounds(misplaced: Sequence[tuple[int, int]]) -> RecordingCheck:
+    """Whether models stand in the round in which clients received them; an error if they are the mean of other uploads.
+
+    Args:
+        misplaced: The round of a model, and that of the uploads of which it is the mean; not the round before.
+    """
+    if not misplaced:
+        return RecordingCheck(
+            check="rounds", outcome="pass", sentence="no model is the mean of another round's uploads"
+        )
+    round, source = misplaced[0]
+    whose = "the same round" if source == round else f"round {source}"
+    more = f" (and so in {_count(len(misplaced) - 1, 'round')} more)" if len(misplaced) > 1 else ""
+    return RecordingCheck(
+        check="rounds",
+        outcome="error",
+        sentence=f"the model recorded as sent in round {round} is the mean of what clients sent in {whose}{more}: want "
+        "wire.down(client, round, model=...) with the model that they received in that round",
+    )
+
+
+def _spread(values: Sequence[float]) -> float:
+    """Root mean square deviation from the median."""
+    middle = _median(values)
+    return math.sqrt(sum((value - middle) ** 2 for value in values) / len(values))
 
 
 def _median(values: Sequence[float]) -> float:

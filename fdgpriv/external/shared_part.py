@@ -1,12 +1,13 @@
 """The part of a network that clients share, where they keep the rest: BatchNorm layers, a frozen base, personal layers."""
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from torch import nn
 
 from fdgpriv.artifacts.artifact import SERVER
 from fdgpriv.artifacts.local_tensors import mark_local
-from fdgpriv.artifacts.parameters import ClassifierHead, ModelState, ModelUpdate
+from fdgpriv.artifacts.parameters import STATISTICS, ClassifierHead, ModelState, ModelUpdate
 from fdgpriv.external.recorded_names import renamed
 from fdgpriv.federation.transcript import Transcript
 
@@ -35,6 +36,11 @@ def heads_as_models(transcript: Transcript, network: nn.Module) -> list[str]:
     return ["Clients sent heads alone: these are read as the part of the model that they are."]
 
 
+def _counters(names: Collection[str]) -> set[str]:
+    """BatchNorm's counters of batches, which trained models have also where the received ones have none."""
+    return {name for name in names if name.rpartition(".")[2] == STATISTICS[2]}
+
+
 def with_shared_part(transcript: Transcript, network: nn.Module) -> list[str]:
     """Restricts recorded models and updates to the tensors that all clients receive and send.
 
@@ -54,7 +60,7 @@ def with_shared_part(transcript: Transcript, network: nn.Module) -> list[str]:
     shared = set.intersection(*received, *sent)
     tensors = network.state_dict()
     kept = [name for name in tensors if name not in shared]
-    if not kept or not shared or any(not names <= shared for names in sent):
+    if not kept or not shared or any(not names - _counters(names) <= shared for names in sent):
         return []
     mark_local(network, kept)
     restricted: dict[int, ModelState | ModelUpdate] = {}

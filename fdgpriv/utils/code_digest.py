@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from fdgpriv.utils.extras import installed_version
 
@@ -223,7 +224,7 @@ class CodeDigest:
                     self._write(key)
                     self._add(attribute)
         for name, tensor in [*network.named_parameters(), *network.named_buffers()]:
-            self._write(name, str(tensor.dtype), str(tuple(tensor.shape)))
+            self._write(name, str(tensor.dtype), "lazy" if is_lazy(tensor) else str(tuple(tensor.shape)))
 
     def _named(self, module: str, name: str) -> None:
         """A function, class or module of an installed package."""
