@@ -20,6 +20,25 @@ class Capability(StrEnum):
     HAS_UPDATES = "has_updates"
     HAS_CANDIDATES = "has_candidates"
 
+    @property
+    def in_words(self) -> str:
+        """What an adversary with it knows."""
+        return _IN_WORDS[self]
+
+
+_IN_WORDS = {
+    Capability.SEES_INDIVIDUAL_ARTIFACT: "what single clients send",
+    Capability.SEES_ALL_ROUNDS: "all rounds",
+    Capability.SEES_BROADCASTS: "what the server sends to clients",
+    Capability.KNOWS_ENCODER: "the style encoder",
+    Capability.SEES_SAMPLE_COUNTS: "the numbers of images of clients",
+    Capability.KNOWS_DOMAIN: "the domains of clients",
+    Capability.KNOWS_DEFENSE: "the defense",
+    Capability.HAS_BN: "the BatchNorm statistics of clients",
+    Capability.HAS_UPDATES: "the models that clients send",
+    Capability.HAS_CANDIDATES: "images of which some may be a client's",
+}
+
 
 class Auxiliary(StrEnum):
     """Data that an adversary has in addition to the artifact."""

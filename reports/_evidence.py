@@ -126,8 +126,11 @@ def _achievable(question: Question) -> str:
 
 
 def _resolution(question: Question, metric_name: str) -> str:
-    """The smallest lead that the test detects, next to the least that matters; empty if not tested."""
-    if question.resolution is None or question.relevant is None:
+    """The smallest lead that the test detects, next to the least that matters; empty if not tested.
+
+    Also empty if it is 0: then an attack that answers as its control does has no variance.
+    """
+    if not question.resolution or question.relevant is None:
         return ""
     detectable, relevant = amount(metric_name, question.resolution), amount(metric_name, question.relevant)
     return f"a true lead of {detectable} would be found in 80% of repeats; {relevant} matters"

@@ -149,7 +149,7 @@ def _simulated_clients(runs: Sequence[Run]) -> list[str]:
     several = len(phrases) > 1
     by_method = [f"{joined(unique(methods))}: {phrase}" if several else phrase for phrase, methods in phrases.items()]
     return [
-        f"Attacked at most, simulated clients apart: {'; '.join(by_method)}. A simulated client did not train: what it would "
+        f"Clients that an answer rests on, at most: {'; '.join(by_method)}. A simulated client did not train: what it would "
         "have shared is computed from images that no client holds."
     ]
 

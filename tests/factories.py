@@ -260,11 +260,11 @@ def in_one_row_and_back(target: ArtifactSeries[Any], atol: float = 1e-5, rtol: f
             torch.testing.assert_close(back.tensors()[key], tensor, atol=atol, rtol=rtol)
 
 
-def only_the_server_sees(target: ArtifactSeries[Any], lacking: str) -> None:
-    """Asserts that clients and third parties are refused for want of this grant."""
+def only_the_server_sees(target: ArtifactSeries[Any], unknown: str) -> None:
+    """Asserts that clients and third parties are refused for want of this capability."""
     assert target.refused(threat("server")) is None
     for role in ("client", "third_party"):
-        assert target.refused(threat(role)) == f"the {role} is not granted {lacking}"
+        assert target.refused(threat(role)) == f"the {role} does not know {unknown}"
 
 
 def evaluated(

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -188,10 +189,10 @@ def test_a_run_resumes_on_the_same_images_only(
     monkeypatch.setattr(api, "dry_run", lambda *given: ())
     with audits_of(replace(shortened(digits, 64), sha256="0" * 64)):
         assert main([*WORDS, "--out", str(out), "--resume"]) == 2
-    assert last_line(capsys).endswith(
+    assert (
         f"--resume: want the images and labels that {out} was started with, SHA-256 {digits.sha256}; "
         f"got others, SHA-256 {'0' * 64}"
-    )
+    ) in last_line(capsys)
     assert contents(out) == contents(finished)
 
 
@@ -331,6 +332,22 @@ def test_a_second_process_is_told_who_holds_the_folder(
         holder.send_signal(signal.SIGKILL)
     with run_folder.new(out):
         pass
+
+
+@pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])
+def test_a_folder_that_cannot_be_made_is_refused_first(
+    dry_run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file, a folder below a file, and a folder below one that is read-only."""
+    (tmp_path / "file").touch()
+    words = ["--method", "fedavg", *dry_run]
+    for out, named in (("file", "file is a file"), ("file/a/b", "file is a file")):
+        assert main([*words, "--out", str(tmp_path / out)]) == 2
+        assert re.fullmatch(f"fdgpriv audit: --out: want a new or empty folder, got .*{named}", last_line(capsys))
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)  # root may write anywhere
+    assert main([*words, "--out", str(tmp_path / "new" / "folder")]) == 2
+    assert f"{tmp_path} is read-only for this user" in last_line(capsys)
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
 # Names

@@ -21,6 +21,7 @@ from fdgpriv.results.leaderboard import Leaderboard, LeaderboardRow
 from fdgpriv.results.question import Question
 from fdgpriv.results.run import Run
 from fdgpriv.results.summary import verdicts
+from fdgpriv.results.utility_finding import SourceProbe
 from fdgpriv.statistics.grades import GRADES, Grade
 
 DEFENSES = ("none", "gaussian:std=1", "clip", "gaussian:std=1+shuffle")
@@ -268,3 +269,17 @@ def test_rows_of_one_method_are_told_apart_by_what_differs(tmp_path: Path, capsy
 def test_seeds_of_one_row_stay_one_row(tmp_path: Path) -> None:
     paths = [folder(tmp_path / str(seed), trained("ccst", seed=seed), settings={"lr": "0.1"}) for seed in (0, 1)]
     assert {method: len(row.runs) for method, row in only(*paths).items()} == {"ccst": 2}
+
+
+def test_rows_that_have_not_learned_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    probe = SourceProbe(accuracy=0.9, majority=0.1, on="pixels")
+    runs = []
+    for method, source, seed in (("a", 0.8, 0), ("b", 0.3, 0), ("b", 0.7, 1)):
+        made = trained(method, leak("severe"), seed=seed)
+        assert made.utility is not None
+        reached = figure(source, 0.01)
+        utility = made.utility.model_copy(update={"source_accuracy": reached, "source_probe": probe})
+        runs.append(made.model_copy(update={"utility": utility}))
+    text = printed(capsys, folder(tmp_path / "audit", *runs))
+    assert "  NOT LEARNED: b (1 of 2); what such a model leaks or hides says nothing" in text
+    assert "NOT LEARNED" not in printed(capsys, folder(tmp_path / "learned", runs[0]))

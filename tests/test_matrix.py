@@ -107,7 +107,7 @@ def test_one_method_is_a_table_of_artifacts_by_secrets() -> None:
     counted, unit, simulated = sections[-1].lines
     assert counted.startswith(f"Counted once each: {Tally.of(plain().questions).in_words}. ")
     assert unit == LeadBar.unit
-    assert simulated.startswith("Attacked at most, simulated clients apart: 24 (12 clients, 12 simulated). ")
+    assert simulated.startswith("Clients that an answer rests on, at most: 24 (12 clients, 12 simulated). ")
     found = cells(plain())
     assert found["What it reads"] == ("text", "of one client, from 71 images")
     assert found["Which domain?"] == ("leak", "Names the domain of 23 of 24 (12 clients, 12 simulated); guessing: 8")
@@ -388,11 +388,11 @@ def test_shadow_clients_are_counted_by_method_if_they_differ() -> None:
     ]
     none = [Units(kind="client", n=60, federated=60, shadows=0)] * count
     assert line(with_units("pardon", *half)).startswith(
-        "Attacked at most, simulated clients apart: 30 (15 clients, 15 simulated). "
+        "Clients that an answer rests on, at most: 30 (15 clients, 15 simulated). "
     )
     both = line(with_units("pardon", *half), with_units("ccst", *none))
     assert both.startswith(
-        "Attacked at most, simulated clients apart: pardon: 30 (15 clients, 15 simulated); ccst: none. "
+        "Clients that an answer rests on, at most: pardon: 30 (15 clients, 15 simulated); ccst: none. "
     )
     assert line(with_units("ccst", *none)) == LeadBar.unit
 

@@ -1,9 +1,12 @@
 """The printed line of a question gives the lead if the figures of attack and control print alike."""
 
+import re
+
 import pytest
+from factories_findings import question
 
 from fdgpriv.results.question import Strongest
-from fdgpriv.results.summary import _attack_and_control
+from fdgpriv.results.summary import _attack_and_control, line
 from fdgpriv.statistics.measured import Measured
 
 
@@ -26,3 +29,9 @@ def _strongest(value: float, control: float) -> Strongest:
 def test_the_lead_is_said_where_rounding_hides_it(value: float, control: float, line: str) -> None:
     lead = Measured(value=value - control, n=30, direction="higher_leaks")
     assert _attack_and_control(_strongest(value, control), lead) == line
+
+
+def test_what_was_not_tested_has_its_reason() -> None:
+    for verdict in ("sent_in_clear", "not_applicable"):
+        asked = question("inconclusive").model_copy(update={"verdict": verdict, "reason": "it is public"})
+        assert re.search(f"{verdict.replace('_', ' ')} +it is public$", line(asked))

@@ -89,9 +89,19 @@ def run_differences(before: Audit, old_run: Run, after: Audit, new_run: Run) -> 
     """Differences of two matched runs in method, seed, defense and set-up."""
     names = ("method", "seed", "defense")
     fields = [(name, getattr(old_run, name), getattr(new_run, name)) for name in names]
+    learned = [_learned(run) for run in (old_run, new_run)]
+    if None not in learned:
+        fields.append(("learned", *learned))
     differences = [f"{name}: {old} → {new}" for name, old, new in fields if old != new]
     old_setup, new_setup = before.setup(old_run), after.setup(new_run)
     return (*differences, *_setting_differences(old_setup, new_setup, {**old_setup, **new_setup}))
+
+
+def _learned(run: Run) -> str | None:
+    """Whether the run's model has learned; None if that is not known."""
+    if run.utility is None or run.utility.source_probe is None:
+        return None
+    return "no" if run.utility.not_learned else "yes"
 
 
 def not_comparable(before: Audit, after: Audit, pairs: Iterable[tuple[Run, Run]]) -> tuple[str, ...]:

@@ -34,6 +34,6 @@ def check_no_splits(names: Iterable[str], place: Path, wanted: str) -> None:
     """Raises ValueError if these names in `place`, where `wanted` is, are splits."""
     if splits := splits_among(names):
         raise ValueError(
-            f"want {wanted} in {place}, got the splits {', '.join(splits)}; a split is none: put the images of all splits, "
-            "or those of one, together"
+            f"want {wanted} in {place}, got the splits {', '.join(splits)} instead: put the images of all splits, or those "
+            "of one, together"
         )

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from fdgpriv.results.leaderboard import Leaderboard, LeaderboardRow, Standings, WorstAnswer
+from fdgpriv.results.summary import UNINFORMATIVE
 from fdgpriv.statistics.measured import Measured
 
 ABSENT, UNSHARED = "not asked", "nothing shared"
@@ -32,15 +33,27 @@ def _lines(standings: Standings) -> Iterator[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    yield from _not_learned(standings.rows)
     yield from (f"  {note}" for note in standings.notes)
 
 
+def _not_learned(rows: Sequence[LeaderboardRow]) -> Iterator[str]:
+    """Names the rows with models that have not learned, and how many of their runs these are."""
+    by_row = {_name(row): [bool(run.run.utility and run.run.utility.not_learned) for run in row.runs] for row in rows}
+    names = [f"{name} ({sum(runs)} of {len(runs)})" for name, runs in by_row.items() if any(runs)]
+    if names:
+        yield f"  NOT LEARNED: {'; '.join(names)}; {UNINFORMATIVE}"
+
+
+def _name(row: LeaderboardRow) -> str:
+    return row.method if row.defense == "none" else f"{row.method}, {row.defense}"
+
+
 def _row(row: LeaderboardRow, secrets: Sequence[str]) -> tuple[str, ...]:
-    name = row.method if row.defense == "none" else f"{row.method}, {row.defense}"
     accuracy = ", ".join(_share(accuracy.target) for accuracy in row.accuracies) or "not available"
     absent = UNSHARED if row.shares_nothing else ABSENT
     answers = (_answer(row.answers.get(secret), absent) for secret in secrets)
-    return name, str(len(row.runs)), accuracy, *answers
+    return _name(row), str(len(row.runs)), accuracy, *answers
 
 
 def _answer(answer: WorstAnswer | None, absent: str) -> str:

@@ -6,7 +6,7 @@ from fdgpriv.results.accuracy import accuracies, is_averaged
 from fdgpriv.results.finding import Results
 from fdgpriv.results.question import Question, Strongest
 from fdgpriv.results.run import Run
-from fdgpriv.results.tally import Tally
+from fdgpriv.results.tally import NOT_TESTED, Tally
 from fdgpriv.statistics.measured import Measured
 from fdgpriv.utils.defaults import BASELINE
 
@@ -62,7 +62,7 @@ def line(question: Question) -> str:
     """One question in one line: artifact, adversary, secret and scope, the verdict, and the decisive attack."""
     adversaries = ", ".join(question.adversaries)
     name = f"{question.artifact:22} {adversaries:12} {question.secret:12} {question.scope:7}"
-    if question.verdict == "sent_in_clear":
+    if question.verdict in NOT_TESTED:
         return f"{name} {question.graded:14} {question.reason}"
     result = "" if question.strongest is None else _attack_and_control(question.strongest, question.lead)
     if question.inconclusive_because:

@@ -123,7 +123,9 @@ class ArtifactSeries(Generic[C]):
         if self.part_of and Capability.HAS_UPDATES in threat.capabilities:
             return f"the {threat.role} reads them within each client's {self.part_of.replace('_', ' ')}"
         missing = sorted(self.needs - threat.capabilities)
-        return f"the {threat.role} is not granted {', '.join(missing)}" if missing else None
+        if not missing:
+            return None
+        return f"the {threat.role} does not know {' and '.join(capability.in_words for capability in missing)}"
 
     def at(self, layer: str) -> "ArtifactSeries[Simulator]":
         """The same series at another layer, without recorded artifacts; cached by layer."""

@@ -12,7 +12,7 @@ from platform import node
 from typing import Any
 from warnings import warn
 
-from fdgpriv.utils.files import write_text
+from fdgpriv.utils.files import DISK_FULL, write_text
 
 FREE = "free"  # the content of the lock file when no process holds it
 Basis = Mapping[str, Mapping[str, str]]
@@ -54,7 +54,12 @@ def new(out: Path, config: str | None = None) -> Iterator[None]:
         ValueError: The folder is not empty, or another process is using it.
     """
     _check_empty(out)
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if error.errno in DISK_FULL:
+            raise
+        raise ValueError(f"--out: want a folder that can be made, got {out}: {error.strerror}") from None
     with _locked(out):
         _check_empty(out)  # another process may have started and finished in between
         if config is not None:
@@ -136,8 +141,16 @@ def _check_begun(out: Path) -> None:
 
 
 def _check_empty(out: Path) -> None:
-    if out.exists() and (not out.is_dir() or any(path.name != LOCK for path in out.iterdir())):
-        raise ValueError(f"--out: want a new or empty folder, got {out}; continue with --resume, or name another")
+    if out.is_dir():
+        if any(path.name != LOCK for path in out.iterdir()):
+            raise ValueError(f"--out: want a new or empty folder, got {out}; continue with --resume, or name another")
+        nearest = out
+    else:
+        nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
+    if not nearest.is_dir():
+        raise ValueError(f"--out: want a new or empty folder, got {out}: {nearest} is a file")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise ValueError(f"--out: want a folder that can be written, got {out}: {nearest} is read-only for this user")
 
 
 def _difference(out: Path, old: bytes, new: str) -> str | None:

@@ -141,7 +141,7 @@ class Questions:
         client's mean image can reveal at most.
         """
         shown, about = answer.shown_attack, answer.reason_of
-        reason = answer.reason if about in (None, shown) else f"{self.scores[about].attack}: {answer.reason}"
+        reason = answer.reason if about in (None, shown) else f"for {self.scores[about].attack}: {answer.reason}"
         failed_control = None
         if answer.verdict == "leak" and shown is not None:
             failed_control = _failed_control(self.scores[shown], self._evidence_of(shown, scope))
