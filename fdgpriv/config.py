@@ -36,7 +36,6 @@ from fdgpriv.utils.environment import versions
 from fdgpriv.utils.failures import Failed, attempt
 from fdgpriv.utils.fields import kinds
 from fdgpriv.utils.run_folder import Basis
-from fdgpriv.utils.suggestions import same_name
 
 LARGE = 64  # pixels; smaller images use small_resnet unless --backbone is given, and stems without downsampling
 LARGE_LR = 0.05  # of training from scratch
@@ -245,10 +244,6 @@ class AuditConfig(Options):
             progress=None if log is None else log.counter("decoding images"),
             say=None if log is None else log.say,
         )
-        if reserved := [name for name in dataset.names if same_name(name, ALL)]:
-            raise ValueError(
-                f"want domains of other names than {ALL[0]}, which --target takes for every domain; got {reserved[0]}"
-            )
         targets = self.targets or (dataset.default_target,)
         all_targets = dataset.targets or dataset.names
         if targets == ALL and (called_all := [name for name in dataset.names if name.lower() == ALL[0]]):

@@ -22,6 +22,7 @@ from fdgpriv.evaluation.attack_trials import AttackTrials
 from fdgpriv.evaluation.scoring import evaluate_tasks
 from fdgpriv.evaluation.trial import AdversaryTrials
 from fdgpriv.selftest.stored import reduced
+from fdgpriv.simulation.mixture import Sent
 from fdgpriv.statistics.questions import Evidence
 from fdgpriv.tasks.average_look import AverageLook
 from fdgpriv.tasks.images import Images
@@ -40,7 +41,7 @@ STYLES = StyleStatistics.kind
 class Drawing(Attack):
     """Draws the image that an artifact is known to stand for, or grey; as two images, `apart` from it up to black or white."""
 
-    known: Mapping[int, Tensor]
+    known: Mapping[bytes, Tensor]
     apart: float = 0.0
     reads = (StyleStatistics,)
     task = Images()
@@ -50,21 +51,26 @@ class Drawing(Attack):
     def infer(self, adversary: Adversary, observations: Sequence[Observation], rng: torch.Generator) -> Predictions:
         self.asked.append(len(observations))
         side = adversary.image_size
-        images = [self.known.get(id(one.sent), torch.full((3, side, side), 0.5)) for one in observations]
+        images = [self.known.get(content(one.sent), torch.full((3, side, side), 0.5)) for one in observations]
         room = [self.apart * torch.minimum(one, 1 - one) for one in images]
         sets = [torch.stack([one - far, one + far]) for one, far in zip(images, room, strict=True)]
         return Predictions(sets, set_size=2)
+
+
+def content(sent: Sent) -> bytes:
+    """What tells a style from others; empty for mixtures."""
+    return sent.mean.numpy().tobytes() if isinstance(sent, StyleStatistics) else b""
 
 
 def asked(evaluator: Evaluator, sizes: Sequence[int | None] = (1, None)) -> list[AdversaryTrials]:
     return evaluator.style_adversaries(threat("server"), sizes, Images())
 
 
-def means(adversaries: Sequence[AdversaryTrials]) -> dict[int, Tensor]:
+def means(adversaries: Sequence[AdversaryTrials]) -> dict[bytes, Tensor]:
     """The true mean image behind each artifact, those of the calibration included."""
     pairs = [trial.by_role["attack"][0] for one in adversaries for trial in one.trials]
     pairs += [trial.scored for one in adversaries for trial in one.calibration]
-    return {id(one.observation.sent): one.truth.mean_image for one in pairs}
+    return {content(one.observation.sent): one.truth.mean_image for one in pairs}
 
 
 def test_a_set_is_scored_by_the_error_of_its_mean(rng: torch.Generator) -> None:

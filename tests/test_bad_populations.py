@@ -179,11 +179,7 @@ def test_small_images_can_be_attacked(tmp_path: Path) -> None:
     assert [row.metrics["accuracy"].value for row in inferred] == pytest.approx([0.5] * 3)
 
 
-def test_a_domain_called_all_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """--target takes that word for every domain."""
+def test_all_domains_are_not_a_domain_called_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     images = folder(tmp_path / "images", {name: {"p": 8, "q": 8} for name in ("a", "b", "All")})
-    assert main([*words("fedavg", *of_folder(images)), "--out", str(tmp_path / "out")]) == 2
-    assert (
-        "want domains of other names than all, which --target takes for every domain; got All"
-        in capsys.readouterr().err
-    )
+    assert main([*words("fedavg", *of_folder(images)), "--target", "all", "--out", str(tmp_path / "out")]) == 2
+    assert "has a domain called All" in capsys.readouterr().err

@@ -118,7 +118,7 @@ def test_what_a_defense_changes_is_tested_like_any_other(counted: AuditResults) 
         for condition, values in read.conditions.items()
     }
     assert read.model_copy(update={"conditions": nearly}).sent_in_clear  # an attack that has learned to read
-    for other in ({"conditions": changed}, {"secret": "labels"}, {"shared": False}):
+    for other in ({"conditions": changed}, {"shared": False}):
         assert not read.model_copy(update=other).sent_in_clear
 
 

@@ -213,7 +213,7 @@ def test_every_option_has_an_effect_or_is_refused(other: str, capsys: pytest.Cap
     read_with_artifact = ("--groups", "--seed", "--out", "--fail-on") if "--artifact" in other else ()
     for option in OPTIONS.values():
         if option not in (*other.split(), *read_with_artifact):
-            value = "" if option in ("--resume", "--list", "--dry-run") else "3"
+            value = "" if option in ("--resume", "--list", "--dry-run", "--check") else "3"
             assert main(f"{other} {option} {value}".split()) == 2
             assert "has no effect with" in capsys.readouterr().err, option
 

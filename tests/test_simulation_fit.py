@@ -67,7 +67,7 @@ def test_each_adversary_s_images_are_counted(evaluator: Evaluator, role: str, fe
     """The images of the unseen domain, which third parties hold, are many."""
     small = replace_public(evaluator, 30)
     series = small.series("style_statistics")
-    adversaries = small.adversaries(series, threat(role), (1,), Attack.named("label_histogram").task)
+    adversaries = small.adversaries(series, threat(role), (1, None), Attack.named("label_histogram").task)
     assert [adversary.misfit is not None for adversary in adversaries] == [few] * len(adversaries)
 
 

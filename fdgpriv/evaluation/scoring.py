@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fdgpriv.adversary import Prediction
+from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.attack import Attack
 from fdgpriv.evaluation.answers import Inferred, TaskAnswers
 from fdgpriv.evaluation.trial import AdversaryTrials, Trial
@@ -124,6 +125,11 @@ class _TaskScoring:
             ]
         return predicted
 
+    def _is_stated(self, trial: Trial) -> bool:
+        """Whether the attacked artifact is the secret."""
+        sent = trial.by_role["attack"][0].observation.sent
+        return isinstance(sent, Artifact) and self.task.secret in sent.equals
+
     def _scores_at(self, size: int | None) -> TrialScores:
         """The scores of all answers at one size."""
         trials, weights, by_role = self._trials[size], self._weights[size], self._answers[size]
@@ -134,6 +140,7 @@ class _TaskScoring:
             fingerprint=_fingerprint(trials, by_role["attack"]),
             artifact_weight=sum(weights) / len(weights) if weights else None,
             misfit=self._misfit if size is None else None,
+            secret_stated=any(self._is_stated(trial) for trial in trials[:1]),
         )
         for client, rows in self._crossed[size].items():
             if len(rows) == len(trials):

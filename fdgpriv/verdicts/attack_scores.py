@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, ValidationError, model_validator
 
-from fdgpriv.artifacts.artifact import Artifact
 from fdgpriv.results.score_tables import SCHEMAS, EvaluationRow, RunKey, ScoreTables
 from fdgpriv.statistics.measured import Direction
 from fdgpriv.statistics.questions import Absent
@@ -122,8 +121,8 @@ class AttackScores(EvaluationRow):
         Exactly is within a hundredth of the least lead that matters: attacks that learn to read are off by rounding. A defense
         that changes the value makes the readings inexact, and the question a test like any other.
         """
-        kind, scores = Artifact.kinds.get(self.kind), self.by_size.get(self.size)
-        if not self.shared or scores is None or kind is None or self.secret not in kind.equals or self.perfect is None:
+        scores = self.by_size.get(self.size)
+        if not self.shared or scores is None or not scores.secret_stated or self.perfect is None:
             return False
         tolerance = max(ROUNDING, _EXACT * self.relevant_effect(scores))
         return all(abs(score - self.perfect) <= tolerance for score in scores.headline["attack"])

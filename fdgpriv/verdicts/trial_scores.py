@@ -13,7 +13,7 @@ UNDEFENDED, UNAWARE = "undefended", "unaware"  # variants
 LAYER = "layer="  # begins the variants that attack another layer
 _CROSSED = "crossed"  # a role
 _LEAD_VARIANCE, _MEAN_VARIANCE = "shared_variance_of_lead", "shared_variance_of_mean"
-_USED, _WEIGHT, _MISFIT = "artifact_used", "artifact_weight", "misfit"
+_USED, _WEIGHT, _MISFIT, _STATED = "artifact_used", "artifact_weight", "misfit", "secret_stated"
 
 
 class Condition(NamedTuple):
@@ -50,6 +50,7 @@ class TrialScores:
         artifact_weight: The mean weight of artifacts against artifact-free predictions; None where the task has none.
         misfit: Why simulated clients, on which that weight was chosen, cannot stand for the attacked ones; None if they can, or
             there is no weight.
+        secret_stated: Whether the artifact is the secret that is asked for, as a sample count is the size.
         fingerprint: SHA-256 of the attack's predictions, of each repeat; empty where they are not known.
         repeats: The scores of each repeat of the attack, of which these are the mean; empty for a single one.
     """
@@ -65,6 +66,7 @@ class TrialScores:
     artifact_used: bool = True
     artifact_weight: float | None = None
     misfit: str | None = None
+    secret_stated: bool = False
     fingerprint: str = field(default="", compare=False)
     repeats: tuple["TrialScores", ...] = field(default=(), compare=False)
 
@@ -126,6 +128,8 @@ class TrialScores:
         yield {"role": "attack", "metric": _USED, "value": float(self.artifact_used), "direction": "neutral"}
         if self.artifact_weight is not None:
             yield {"role": "attack", "metric": _WEIGHT, "value": self.artifact_weight, "direction": "neutral"}
+        if self.secret_stated:
+            yield {"role": "attack", "metric": _STATED, "value": 1.0, "direction": "neutral"}
         if self.misfit is not None:
             yield {"role": "attack", "metric": _MISFIT, "value": 1.0, "direction": "neutral", "reason": self.misfit}
 
@@ -166,6 +170,8 @@ class TrialScores:
             self.shared_variance_of_mean[role] = value
         elif metric == _USED:
             self.artifact_used = bool(value)
+        elif metric == _STATED:
+            self.secret_stated = bool(value)
         elif metric == _WEIGHT:
             self.artifact_weight = value
         elif metric == _MISFIT:
