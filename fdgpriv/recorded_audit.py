@@ -213,7 +213,7 @@ def checked_only(folder: Path, given: GivenTraining, config: RecordedConfig, pro
         log.say("checking the recording")
         recorded = recorded_federation(folder, given, config.seeds[0], config.wanted_units)
         _checked(config, recorded, digest(folder / MANIFEST))
-    return recorded.checks
+    return recorded.all_checks()
 
 
 @fixed_arithmetic()
@@ -225,7 +225,7 @@ def planned(folder: Path, given: GivenTraining, config: RecordedConfig) -> tuple
         recorded = recorded_federation(folder, given, config.seeds[0], config.wanted_units)
         checked = _checked(config, recorded, digest(folder / MANIFEST))
         if recorded.checks.errors:
-            return recorded.checks, []
+            return recorded.all_checks(), []
         dataset = recorded.population.dataset
         runner = Runner(checked, dataset, Path(), log, train=load_recorded)
         for attack in checked.attacks:
@@ -233,7 +233,7 @@ def planned(folder: Path, given: GivenTraining, config: RecordedConfig) -> tuple
         (cell,) = runner.cells()
         evaluator = PreparedCell.of(checked, dataset, cell).evaluator(recorded.transcript)
         lines = estimate_recorded(checked, dataset, cell, evaluator, _round_seconds(recorded), runner.workers)
-    return recorded.checks, lines
+    return recorded.all_checks(), lines
 
 
 def _round_seconds(recorded: RecordedFederation) -> float:

@@ -157,6 +157,7 @@ def test_view_after_a_convolution(tmp_path: Path) -> None:
     ("form", "logits_in", "named"),
     [
         (lambda logits, hidden: (logits, hidden), lambda output: output[0], "tuple: .* output[0]"),
+        (lambda logits, hidden: (hidden, logits), lambda output: output[1], "tuple: .* output[1]"),
         (lambda logits, hidden: [{"h": logits.sum()}, (None, logits)], lambda output: output[1][1], "output[1][1]"),
         (lambda logits, hidden: {"hidden": hidden, "logits": logits}, lambda output: output["logits"], "['logits']"),
         (lambda logits, hidden: {"x": logits, "y2": 1.0}, lambda output: output["x"], "output['x']"),
@@ -358,3 +359,90 @@ def test_a_killed_training_keeps_a_last_round_with_a_failed_client(tmp_path: Pat
     federation = recorded_federation(tmp_path / "run", GivenTraining(Net, clients), 0)  # not closed
     assert max(record.round for record in federation.transcript.records) == int(noted)
     assert any("d to server in round 1 (out of memory)" in note for note in federation.notes) == noted
+
+
+def test_domains_of_idle_clients_are_no_unseen_domains(tmp_path: Path) -> None:
+    clients = {name: (*images_of(12, seed), CLIENTS[name]) for seed, name in enumerate(CLIENTS)}
+    public = {domain: images_of(40, 10 + place) for place, domain in enumerate(("dark", "light", "elsewhere", "new"))}
+    clients["never"] = (*images_of(12, 9), "elsewhere")
+    federation = Recorded().federation(tmp_path / "run", clients=clients, public=public)
+    assert federation.population.target.name == "new"
+    assert any("the public images of elsewhere" in sentence for sentence in federation.missing)
+    checks = federation.all_checks()
+    assert [(check.check, check.outcome) for check in checks if check.check == "messages"] == [("messages", "note")]
+
+
+def test_numbers_name_clients_as_in_the_recording(tmp_path: Path) -> None:
+    images = {name: (*images_of(12, seed), CLIENTS[name]) for seed, name in enumerate(CLIENTS)}
+    numbered = dict(enumerate(images.values()))
+    with fdgpriv.record(tmp_path / "run") as wire:
+        for number in numbered:
+            wire.up(number, 0, n=12)
+    given = GivenTraining(Net, numbered, {}, train)
+    assert list(recorded_federation(tmp_path / "run", given, 0).population.clients) == [str(n) for n in numbered]
+    with pytest.raises(ValueError, match="clients: want different names, got '0' as a number and as text"):
+        recorded_federation(tmp_path / "run", GivenTraining(Net, {**numbered, "0": numbered[0]}, {}, train), 0)
+
+
+class Lazy(Net):
+    """A network whose last layer learns its size from the first images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.LazyLinear(CLASSES)
+
+
+def ready() -> nn.Module:
+    network = Lazy()
+    network.eval()(torch.zeros(2, 3, SIDE, SIDE))
+    return network
+
+
+@pytest.mark.parametrize("given", [Lazy, lambda: Net().double(), lambda: Net().bfloat16()])
+def test_networks_of_other_types_and_without_shapes(tmp_path: Path, given: Callable[[], nn.Module]) -> None:
+    federation = Recorded(network=ready).federation(tmp_path / "run", network=given)
+    check_simulated(federation)
+    assert any("evaluated in float32" in note for note in federation.notes) == (given is not Lazy)
+
+
+@pytest.mark.parametrize("down", [lambda state: {"model": {n: t for n, t in state.items() if "batches" not in n}}])
+def test_counters_that_are_not_received(tmp_path: Path, down: Any) -> None:
+    federation = Recorded(down=down).federation(tmp_path / "run")
+    assert not federation.method.disclosure().not_evaluated
+    check_simulated(federation)
+
+
+@pytest.mark.parametrize(
+    ("normalize", "words"),
+    [
+        (lambda images: None, "got nothing"),
+        (lambda images: images.numpy(), "got ndarray"),
+        (lambda images: 1 / 0, "got ZeroDivisionError"),
+        (lambda images: (255 * images).byte(), "got uint8"),
+        (lambda images: images / 0, "got NaN or an infinity"),
+        (lambda images: images.flatten(1), r"got float32 \(2, 192\)"),
+    ],
+)
+def test_a_normalisation_that_gives_no_images_is_refused(tmp_path: Path, normalize: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=f"normalize: want a function of images .*{words}"):
+        Recorded(train=lambda *given: None).federation(tmp_path / "run", normalize=normalize)
+
+
+def test_what_clients_share_is_compared_where_they_keep_a_part(tmp_path: Path) -> None:
+    """Simulated changes are of all parameters, recorded ones of those that are shared."""
+    part = only("conv", "head")
+    federation = Recorded(up=part, down=part).federation(tmp_path / "run")
+    assert {check.check for check in federation.checks} > {"direction", "uploads"}
+
+
+def test_a_server_that_does_not_average_keeps_its_last_model(tmp_path: Path) -> None:
+    """Its next model is not near the mean of the uploads, which would be a wrong final model."""
+    scaled: Callable[[State], Mapping[str, Any]] = lambda state: {"model": {n: 50 * t for n, t in state.items()}}  # noqa: E731
+    federation = Recorded(up=scaled).federation(tmp_path / "run")
+    sent = federation.transcript.model_sent(1)
+    assert federation.final is not None
+    assert sent is not None
+    torch.testing.assert_close(federation.final.state_dict()["head.weight"], sent.state["head.weight"])
+    assert any(
+        note.startswith("The final model is the last one that was sent, in round 1") for note in federation.notes
+    )

@@ -341,6 +341,9 @@ def test_names_are_told_by_changes() -> None:
     assert check.outcome == "error"
     assert "what c0 sent fits the images given as c1" in check.sentence
     assert recording_checks.names(simulated(lambda x, rng: x, spread=50.0)).outcome == "note"
+    alone = recording_checks.names([replace(clients[0], recorded=clients[1].recorded), *clients[1:]])
+    assert alone.outcome == "note"  # in an exchange of names, images of another client fit worse, too
+    assert "what c0 sent fits the images given as c1 better than its own" in alone.sentence
     rounds = [replace(client, round=i) for i, client in enumerate(moved)]  # each alone in its round
     assert recording_checks.names(rounds).outcome == "note"
 

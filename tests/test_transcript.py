@@ -495,3 +495,16 @@ def test_every_kind_is_known_to_a_bare_script(tmp_path: Path) -> None:
     }
     assert in_files
     assert in_files <= set(printed)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(None, "which has no manifest.jsonl"), (b"", "manifest.jsonl is empty"), (b"\xff\n", "byte 0 is not UTF-8")],
+)
+def test_a_folder_without_a_manifest_is_named(tmp_path: Path, content: bytes | None, words: str) -> None:
+    if content is not None:
+        (tmp_path / "manifest.jsonl").write_bytes(content)
+    with pytest.raises(ValueError, match=words):
+        Transcript.load(tmp_path)
+    with pytest.raises(ValueError, match="which does not exist"):
+        Transcript.load(tmp_path / "none")

@@ -117,7 +117,7 @@ def test_clients_without_a_domain_have_one_that_no_other_has() -> None:
         (["a", "b"], ["d", " d"], "public: want different names"),
         (["a", "b"], ["D"], "want names that differ by more than upper and lower case, got 'D' and 'd'"),
         (["a", " \u2060"], ["d"], "clients: want names of visible characters"),
-        (["a", 7], ["d"], "clients: want names of visible characters, got 7"),
+        (["a", 7.5], ["d"], "clients: want names of visible characters, got 7.5"),
         (["a", "b\x1b[2J"], ["d"], "clients: want a name without control characters"),
     ],
 )

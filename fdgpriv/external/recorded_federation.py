@@ -22,7 +22,7 @@ from fdgpriv.external.recorded_method import Features, Network, RecordedMethod, 
 from fdgpriv.external.recorded_names import changed_states, fit_names, in_single_precision, unwrapped
 from fdgpriv.external.recorded_population import GivenFederation, given_federation, recorded_population
 from fdgpriv.external.recorded_styles import MAX_DEVIATION, StyleComputation, StyleEncoder, style_computation
-from fdgpriv.external.recording_checks import StatisticsSent
+from fdgpriv.external.recording_checks import StatisticsSent, messages
 from fdgpriv.external.shared_part import heads_as_models, with_shared_part
 from fdgpriv.federation.averaging import average
 from fdgpriv.federation.disclosure import Disclosure, StyleSource
@@ -81,6 +81,7 @@ class RecordedFederation:
         transcript: All transfers.
         final: The model after the last round; None if no model was recorded.
         notes: Sentences for the report: what was inferred from the recording, or left out.
+        missing: Those of `notes` that say what the recording lacks.
         checks: Of the recording against what the user gave; also failed ones.
     """
 
@@ -90,7 +91,13 @@ class RecordedFederation:
     transcript: Transcript
     final: nn.Module | None
     notes: tuple[str, ...]
+    missing: tuple[str, ...]
     checks: RecordingChecks
+
+    def all_checks(self) -> RecordingChecks:
+        """The checks, and whether all messages are recorded, which the notes of a report say."""
+        checks = [*self.checks.errors, messages(self.missing), *(c for c in self.checks if c.outcome != "error")]
+        return RecordingChecks(checks)
 
 
 def recorded_federation(
@@ -117,6 +124,7 @@ def recorded_federation(
     notes = _without_cut_round(transcript)
     images, idle = _without_idle_clients(transcript, images)
     notes += idle
+    missing = (*sentences(transcript.omissions), *notes)
     notes += _check_records(transcript)
     network, classes, network_notes = _network(given, images, transcript)
     population = recorded_population(images, classes, seed, units_per_domain)
@@ -149,7 +157,7 @@ def recorded_federation(
         *final_notes,
         *_unknown_kinds(transcript),
     )
-    return RecordedFederation(population, method, federation, transcript, final, all_notes, checks)
+    return RecordedFederation(population, method, federation, transcript, final, all_notes, missing, checks)
 
 
 def _unknown_kinds(transcript: Transcript) -> list[str]:
@@ -252,11 +260,15 @@ def _without_idle_clients(transcript: Transcript, images: GivenFederation) -> tu
     idle = [name for name in images.clients if name not in recorded]
     if not idle:
         return images, []
+    idle_domains = {images.domain_of[name] for name in idle} - {images.domain_of[name] for name in recorded}
+    public = {domain: part for domain, part in images.public.items() if domain not in idle_domains}
+    unused = [domain for domain in images.public if domain in idle_domains]
+    whose = f", and with them the public images of {', '.join(unused)}, of which no other client is" if unused else ""
     present = {name: client_images for name, client_images in images.clients.items() if name in recorded}
     shown = ", ".join(idle[:_SHOWN]) + (f" and {len(idle) - _SHOWN} more" if len(idle) > _SHOWN else "")
     domain_of = {name: images.domain_of[name] for name in present}
-    return replace(images, clients=present, domain_of=domain_of), [
-        f"Clients that took part in no recorded round are left out ({len(idle)}): {shown}."
+    return replace(images, clients=present, domain_of=domain_of, public=public), [
+        f"Clients that took part in no recorded round are left out ({len(idle)}): {shown}{whose}."
     ]
 
 

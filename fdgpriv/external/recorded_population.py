@@ -11,6 +11,7 @@ from fdgpriv.data.dataset import ClientData, Dataset, Domain, digest
 from fdgpriv.data.pixels import joined
 from fdgpriv.external.given_images import GivenImages, given_images, in_three_channels, with_common_classes
 from fdgpriv.federation.held_out import SHARE, held_out_for
+from fdgpriv.federation.message_content import whole_number
 from fdgpriv.federation.partition import AUXILIARY_SHARE, Population
 from fdgpriv.federation.reserve import reserve
 from fdgpriv.utils.seeds import generator
@@ -95,7 +96,7 @@ def given_federation(clients: Mapping[str, Any], public: Mapping[str, Any], imag
     for name, given in (("clients", clients), ("public", public)):
         if not isinstance(given, Mapping) or (name == "clients" and not given):
             raise ValueError(f"{name}: want images by name, got {type(given).__name__ if given else 'none'}")
-    clients = by_plain_name(clients, "clients")
+    clients = by_plain_name(_with_text_names(clients), "clients")
     parts = {client: _with_domain(given, client) for client, given in clients.items()}
     domain_of, public = _one_name_per_domain({client: domain for client, (_, domain) in parts.items()}, public)
     sources = {f"clients[{client!r}]": part for client, (part, _) in parts.items()}
@@ -119,6 +120,15 @@ def given_federation(clients: Mapping[str, Any], public: Mapping[str, Any], imag
         channels,
         tuple(f"Not read of {name}: {part.unread}." for name, part in given.items() if part.unread),
     )
+
+
+def _with_text_names(clients: Mapping[Any, Any]) -> dict[str, Any]:
+    """The clients, whose names may be numbers as in `record`."""
+    names = [name if isinstance(name, str) or (n := whole_number(name)) is None else str(n) for name in clients]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"clients: want different names, got {twice!r} as a number and as text, which are one name")
+    return dict(zip(names, clients.values(), strict=True))
 
 
 def recorded_population(given: GivenFederation, classes: int, seed: int, units_per_domain: int) -> Population:

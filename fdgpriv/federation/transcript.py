@@ -299,8 +299,19 @@ class Transcript:
         Raises:
             DamagedTranscript: The folder contains no valid transcript.
         """
+        if not (folder / MANIFEST).is_file():
+            what = (
+                f"which has no {MANIFEST}"
+                if folder.is_dir()
+                else "which is no folder"
+                if folder.exists()
+                else "which does not exist"
+            )
+            raise DamagedTranscript(_printable(f"want the folder of a recording or a transcript, got {folder}, {what}"))
         try:
-            head, *lines = _lines(folder)
+            head, *lines = _lines(folder) or [""]
+            if not head:
+                raise DamagedTranscript(f"{MANIFEST} is empty: nothing was recorded, or it was damaged")
             header = json.loads(head)
             transcript = cls(keep=header["keep"])
             if header.get(RECORDED):
@@ -463,7 +474,11 @@ def manifest_line(
 
 def _lines(folder: Path) -> list[str]:
     """The whole lines of the manifest: a training that is killed may leave a part of a line at the end."""
-    return (folder / MANIFEST).read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
+    try:
+        text = (folder / MANIFEST).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DamagedTranscript(f"{MANIFEST} is not text: byte {error.start} is not UTF-8") from None
+    return text.rpartition("\n")[0].splitlines()
 
 
 def _small_part(artifact: TensorState) -> TensorState:
