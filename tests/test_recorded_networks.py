@@ -374,7 +374,7 @@ def test_domains_of_idle_clients_are_no_unseen_domains(tmp_path: Path) -> None:
 
 def test_numbers_name_clients_as_in_the_recording(tmp_path: Path) -> None:
     images = {name: (*images_of(12, seed), CLIENTS[name]) for seed, name in enumerate(CLIENTS)}
-    numbered = dict(enumerate(images.values()))
+    numbered: dict[Any, Any] = dict(enumerate(images.values()))
     with fdgpriv.record(tmp_path / "run") as wire:
         for number in numbered:
             wire.up(number, 0, n=12)

@@ -206,8 +206,8 @@ def test_one_model_recorded_for_both_directions_is_named(tmp_path: Path, directi
             model = Net()
             if direction == "down":
                 train(model, images, labels, 0, torch.Generator())
-            wire.down(name, 0, model=model)
-            wire.up(name, 0, model=model, n=len(images))
+            wire.down(name, 0, model=model.state_dict())
+            wire.up(name, 0, model=model.state_dict(), n=len(images))
     checks = fdgpriv.check_recording(tmp_path / "run", **given())
     assert "what 6 of 6 clients sent is what they received" in sentence(checks, "direction")
 
