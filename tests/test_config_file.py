@@ -102,6 +102,15 @@ def test_a_run_can_be_asked_for_again(words: str, tmp_path: Path, given: Given) 
     assert config(given(f"--config {tmp_path}/config.json")) == first
     again = config(given(f"--config {tmp_path}/config.json --device cpu --seed 5"))
     assert list(run_folder.differences(first.encode(), again)) == ["seeds"]
+    setup = {"fedavg": {"clients": 6, "backbone": "a"}}
+    changes = {
+        "preset": ("quick", "default"),
+        "setup": (setup, {"fedavg": {"clients": 9, "backbone": "a"}, "ccst": {"clients": 9}}),
+        "settings": ("absent", {"lr": 1}),
+    }
+    assert run_folder.changes_text(changes) == (
+        "preset: was quick, now default; setup.fedavg.clients: was 6, now 9; settings: was absent, now {'lr': 1}"
+    )
 
 
 @pytest.mark.parametrize(

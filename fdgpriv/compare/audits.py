@@ -89,9 +89,9 @@ def run_differences(before: Audit, old_run: Run, after: Audit, new_run: Run) -> 
     """Differences of two matched runs in method, seed, defense and set-up."""
     names = ("method", "seed", "defense")
     fields = [(name, getattr(old_run, name), getattr(new_run, name)) for name in names]
-    learned = [_learned(run) for run in (old_run, new_run)]
-    if None not in learned:
-        fields.append(("learned", *learned))
+    was, now = _learned(old_run), _learned(new_run)
+    if was is not None and now is not None:
+        fields.append(("learned", was, now))
     differences = [f"{name}: {old} → {new}" for name, old, new in fields if old != new]
     old_setup, new_setup = before.setup(old_run), after.setup(new_run)
     return (*differences, *_setting_differences(old_setup, new_setup, {**old_setup, **new_setup}))

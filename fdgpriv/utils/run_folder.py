@@ -194,8 +194,20 @@ def _by(described: str) -> str:
 
 
 def changes_text(changes: Mapping[str, tuple[Any, Any]]) -> str:
-    """Differences of two config.json as text."""
-    return "; ".join(f"{name}: was {was}, now {now}" for name, (was, now) in changes.items())
+    """Differences of two config.json as text; of tables that both have, the values that differ, as ``setup.fedavg.clients``."""
+    values = [value for name, change in changes.items() for value in _values(name, *change)]
+    return "; ".join(f"{name}: was {was}, now {now}" for name, was, now in values)
+
+
+def _values(name: str, was: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:
+    """The values that differ, by dotted name; a table of a method that one of both lacks is left out."""
+    if not (isinstance(was, Mapping) and isinstance(now, Mapping)):
+        yield name, was, now
+        return
+    for key in {**was, **now}:
+        old, new = was.get(key, _ABSENT), now.get(key, _ABSENT)
+        if old != new and not (_ABSENT in (old, new) and (isinstance(old, Mapping) or isinstance(new, Mapping))):
+            yield from _values(f"{name}.{key}", old, new)
 
 
 def differences(old: bytes, new: str) -> dict[str, tuple[Any, Any]]:
