@@ -22,21 +22,21 @@ class Capability(StrEnum):
 
     @property
     def in_words(self) -> str:
-        """What an adversary with it knows."""
-        return _IN_WORDS[self]
+        """What an adversary with it knows, sees or has, as a verb phrase."""
+        return IN_WORDS[self]
 
 
-_IN_WORDS = {
-    Capability.SEES_INDIVIDUAL_ARTIFACT: "what single clients send",
-    Capability.SEES_ALL_ROUNDS: "all rounds",
-    Capability.SEES_BROADCASTS: "what the server sends to clients",
-    Capability.KNOWS_ENCODER: "the style encoder",
-    Capability.SEES_SAMPLE_COUNTS: "the numbers of images of clients",
-    Capability.KNOWS_DOMAIN: "the domains of clients",
-    Capability.KNOWS_DEFENSE: "the defense",
-    Capability.HAS_BN: "the BatchNorm statistics of clients",
-    Capability.HAS_UPDATES: "the models that clients send",
-    Capability.HAS_CANDIDATES: "images of which some may be a client's",
+IN_WORDS = {
+    Capability.SEES_INDIVIDUAL_ARTIFACT: "sees each client's artifact",
+    Capability.SEES_ALL_ROUNDS: "sees every round",
+    Capability.SEES_BROADCASTS: "sees what the server sends",
+    Capability.SEES_SAMPLE_COUNTS: "sees how many images a client has",
+    Capability.KNOWS_ENCODER: "knows the encoder",
+    Capability.KNOWS_DOMAIN: "knows each client's domain",
+    Capability.KNOWS_DEFENSE: "knows the defense",
+    Capability.HAS_BN: "has the model's BatchNorm statistics",
+    Capability.HAS_UPDATES: "has clients' model updates",
+    Capability.HAS_CANDIDATES: "has images to test for membership",
 }
 
 

@@ -358,7 +358,7 @@ def _sentence_on_one(answers: ArmAnswers, dataset: str) -> str:
     no_proof = "" if answers.tally.leaks else ", which is no proof of privacy"
     tally = answers.tally
     rest = (
-        f"{tally.no_leak_found or 'none'} with no leak found, {tally.inconclusive or 'none'} undecided, of "
+        f"{tally.no_leak_found or 'none'} with no leak found, {tally.inconclusive or 'none'} inconclusive, of "
         f"{quantity(tally.asked, 'question')} about what crossed the wire{seeds}{_sent_in_clear(arm.runs)}"
     )
     utility = "" if answers.accuracy is None else f"; accuracy on the unseen domain is {percent(answers.accuracy, 1)}"

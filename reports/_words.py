@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from fdgpriv.results.question import Question
 from fdgpriv.results.run import ArtifactRow, Run
 from fdgpriv.statistics.grades import Grade
+from fdgpriv.threat import IN_WORDS
 
 VERDICTS = {
     "leak": "Leak",
@@ -109,19 +110,6 @@ ROLES = {
     "insider": "an insider",
 }
 
-_CAPABILITIES = {
-    "sees_individual_artifact": "sees each client's artifact",
-    "sees_all_rounds": "sees every round",
-    "sees_broadcasts": "sees what the server sends",
-    "sees_sample_counts": "sees how many images a client has",
-    "knows_encoder": "knows the encoder",
-    "knows_domain": "knows each client's domain",
-    "knows_defense": "knows the defense",
-    "has_bn": "has the model's BatchNorm statistics",
-    "has_updates": "has clients' model updates",
-    "has_candidates": "has images to test for membership",
-}
-
 LEVELS = {"client": "of one client", "image": "of one image", "group": "of all clients"}
 
 _CONTENTS = {  # kinds of artifact within an artifact of the ledger
@@ -162,7 +150,7 @@ def role(name: str) -> str:
 
 def capabilities(names: Collection[str]) -> str:
     """What an adversary knows, sees and has, in running text."""
-    return joined([phrase for name, phrase in _CAPABILITIES.items() if name in names])
+    return joined([capability.in_words for capability in IN_WORDS if capability in names])
 
 
 def auxiliary(text: str) -> str:

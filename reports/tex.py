@@ -9,6 +9,8 @@ from typing import ClassVar
 from fdgpriv.report import Report
 from fdgpriv.results.finding import Results
 from fdgpriv.results.leaderboard import Leaderboard
+from fdgpriv.results.question import Question, worst_first
+from fdgpriv.results.run import Run
 from fdgpriv.utils.drawing import Figure
 
 from ._accuracy import accuracy_over_trainings, utility_and_leakage
@@ -19,16 +21,19 @@ from ._frontier import frontier
 from ._latex import latex, latex_table
 from ._leaderboard import leaderboard_content
 from ._matrix import matrix
+from ._numbers import decimals, measured
 from ._reconstruction_figure import reconstruction_figure, with_pictures
 from ._reconstructions import reconstructions
 from ._roc import roc_curves
-from ._tables import Table
-from ._words import defense, joined, unique
+from ._tables import Table, TableCell, count_cell, number_cell, text_cell, verdict_cell
+from ._words import SECRETS, artifact, artifact_of, defense, joined, metric, role, scope, spoken, unique, upper
 
 _GRADES = (
     "Leaks by grade: trace (less than what matters), moderate, severe (at least half of the way to a perfect attack). None "
     "found is no proof of privacy; open is inconclusive."
 )
+_HEADINGS = ("What is read, by whom", "Secret", "Answer", "Attack", "Best control", "Lead", "n")
+_ROWS = 20  # of a table that fits on a page
 _WIDTHS = {1: 0.5, 2: 0.85}  # of a figure, in those of the text, by number of panels
 
 
@@ -99,6 +104,7 @@ def _tables(results: Results) -> list[tuple[Table, str, str]]:
         for number, section in enumerate(matrix(runs, max_words=0), start=1)
         if section.table is not None
     ]
+    tables += _answers(results)
     sections, _ = frontier(results)
     tables += [
         (section.table, f"Defenses: what each costs in accuracy, and what it leaves. {_GRADES}", "defenses")
@@ -112,6 +118,39 @@ def _tables(results: Results) -> list[tuple[Table, str, str]]:
         if section.table is not None and runs
     ]
     return tables
+
+
+def _answers(results: Results) -> list[tuple[Table, str, str]]:
+    """Tables of questions in figures: of a single run all that were tested, else those that leak; the worst first."""
+    runs = results.runs
+    asked = [(run, q) for run in runs for q in run.questions if q.strongest and (len(runs) == 1 or q.grade)]
+    rows = [_answer(run, q, len(runs) > 1) for run, q in sorted(asked, key=lambda entry: worst_first(entry[1]))]
+    what = "Questions" if len(runs) == 1 else "Leaks"
+    caption = (
+        f"{what} in figures, with 95 % intervals: the strongest attack, its best control, and its lead over n units, "
+        f"simulated clients among them. {_GRADES}"
+    )
+    parts = [rows[start : start + _ROWS] for start in range(0, len(rows), _ROWS)]
+    return [(Table(_HEADINGS, tuple(part)), caption, f"answers-{number}") for number, part in enumerate(parts, start=1)]
+
+
+def _answer(run: Run, question: Question, several: bool) -> tuple[TableCell, ...]:
+    strongest = question.strongest
+    assert strongest is not None
+    adversaries = joined([role(name) for name in question.adversaries])
+    about = [scope(question)]
+    if several:
+        about += [run.method, f"target {run.target}" if run.target else "", f"seed {run.seed}", defense(run.defense)]
+    places = decimals([strongest.value, strongest.control_value])
+    return (
+        text_cell(f"{upper(artifact(artifact_of(question)))}, {adversaries}", "\n".join(filter(None, about))),
+        text_cell(SECRETS[question.secret]),
+        verdict_cell(question.verdict, grade=question.grade),
+        number_cell(measured(strongest.value, places), f"{spoken(strongest.attack)}, {metric(strongest.metric)}"),
+        number_cell(measured(strongest.control_value, places), spoken(strongest.control)),
+        number_cell(measured(question.lead)),
+        count_cell("–" if strongest.value.n is None else f"{strongest.value.n:,}"),
+    )
 
 
 def _paper_figures(results: Results, folder: Path) -> dict[str, PaperFigure]:

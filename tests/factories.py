@@ -264,7 +264,7 @@ def only_the_server_sees(target: ArtifactSeries[Any], unknown: str) -> None:
     """Asserts that clients and third parties are refused for want of this capability."""
     assert target.refused(threat("server")) is None
     for role in ("client", "third_party"):
-        assert target.refused(threat(role)) == f"the {role} does not know {unknown}"
+        assert target.refused(threat(role)) == f"the {role.replace('_', ' ')} is no adversary that {unknown}"
 
 
 def evaluated(

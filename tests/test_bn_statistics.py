@@ -108,7 +108,7 @@ def test_what_was_sent_is_the_origin_of_a_reader_s_vector(renewed: Fitted) -> No
 
 def test_only_the_server_sees_them(renewed: Fitted) -> None:
     target, _ = target_of(renewed)
-    only_the_server_sees(target, "the BatchNorm statistics of clients")
+    only_the_server_sees(target, "has the model's BatchNorm statistics")
     assert target.earlier.keys() == target.wire.keys()
 
 

@@ -103,7 +103,7 @@ def test_losses_are_of_the_models_that_a_client_trained(digits: Dataset) -> None
     """gPerXAN's: each client's own, which the server receives; of loss and accuracy the losses are read."""
     fitted = fit(shortened(digits, 48), clients=3, method="gperxan", settings={"rounds": "3"}, keep="all")
     target = fitted.evaluator().series("model_evaluation")
-    only_the_server_sees(target, "the models that clients send and all rounds")
+    only_the_server_sees(target, "has clients' model updates and sees every round")
     simulator: Any = target.simulator
     assert simulator.metric == "loss"
     uploads = {(a.client, a.round): a for a in crossed(fitted.transcript, ModelState) if a.client != SERVER}

@@ -217,7 +217,7 @@ def test_sums_are_not_enough_for_the_server() -> None:
 def test_losses_are_means_over_held_out_images(digits: Dataset) -> None:
     fitted = fit(shortened(digits, 48), clients=3, method="feddg_ga", settings={"rounds": "2"}, keep="all")
     target = fitted.evaluator().series("model_evaluation")
-    only_the_server_sees(target, "all rounds")
+    only_the_server_sees(target, "sees every round")
     for name in target.clients:
         data = fitted.population.data(name)
         losses = target.simulator.of_each(data.held_out_images, data.held_out_labels)  # type: ignore[attr-defined]

@@ -60,7 +60,7 @@ def test_a_head_is_one_row_and_back(inverted: Fitted) -> None:
 
 
 def test_only_the_server_sees_a_head(inverted: Fitted) -> None:
-    only_the_server_sees(inverted.evaluator().series(ClassifierHead.kind), "the models that clients send")
+    only_the_server_sees(inverted.evaluator().series(ClassifierHead.kind), "has clients' model updates")
 
 
 @pytest.mark.slow

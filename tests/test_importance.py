@@ -171,7 +171,7 @@ def test_where_clients_divide_the_sent_model_is_read(digits: Dataset) -> None:
 
 def test_only_the_server_sees_importances(weighed: Fitted) -> None:
     target, _ = target_of(weighed)
-    only_the_server_sees(target, "the models that clients send")
+    only_the_server_sees(target, "has clients' model updates")
     assert target.earlier.keys() == target.wire.keys()
 
 

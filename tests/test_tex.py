@@ -3,15 +3,17 @@
 import re
 import shutil
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from _results import HOSTILE, results
 from fdgpriv.reports._latex import latex, latex_table
 from fdgpriv.reports._tables import Table, count_cell, text_cell, verdict_cell
-from fdgpriv.reports.tex import Tex
+from fdgpriv.reports.tex import Tex, _tables
 
 from fdgpriv.results.finding import Results
+from fdgpriv.results.question import WORST_FIRST
 
 SPECIAL = "\\ { } $ & # % _ ~ ^ < > | \" ` ' - -- --- ,, ?` \n\t ä Å ñ ç ř ß − – “q” ε δ → ² 中 ‮ 🙂"
 
@@ -43,6 +45,23 @@ def test_braces_and_columns_fit(audit: Results, tmp_path: Path) -> None:
         rows = [row for row in lines.splitlines() if row != r"\midrule"]
         assert all(row.endswith(r" \\") and unescaped(row, "&") == n - 1 for row in rows)
         assert len(rows) >= 2
+
+
+def test_questions_have_figures_controls_and_units(tmp_path: Path) -> None:
+    """Of a single run every question that was tested, the worst first; of several runs the leaks."""
+    single, several = results(defenses=("none",)), results(defenses=("none",), seeds=2)
+    for audit in (single, several):
+        asked = [q for run in audit.runs for q in run.questions if q.strongest and (len(audit.runs) == 1 or q.grade)]
+        tables = [table for table, _, label in _tables(audit) if label.startswith("answers-")]
+        rows = [row for table in tables for row in table.rows]
+        assert len(rows) == len(asked) > 0
+        ranks = [WORST_FIRST.index(row[2].kind) for row in rows]
+        assert ranks == sorted(ranks)
+        strongest = [q.strongest for q in asked if q.strongest]
+        assert Counter(row[-1].text for row in rows) == Counter(f"{attack.value.n:,}" for attack in strongest)
+        assert Counter(row[4].detail for row in rows) == Counter(a.control.replace("_", " ") for a in strongest)
+        assert all(re.search(r"\d.* \[.*\d\]$", row[3].text) for row in rows)
+    assert r"\label{tab:answers-1}" in Tex().render(single, tmp_path)
 
 
 def test_a_text_keeps_its_words_and_no_command() -> None:

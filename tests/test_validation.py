@@ -179,7 +179,7 @@ def test_accuracies_reveal_the_size_nearly(measured: Fitted) -> None:
 
 
 def test_only_the_server_hears_them(measured: Fitted) -> None:
-    only_the_server_sees(measured.evaluator().series(KIND), "all rounds")
+    only_the_server_sees(measured.evaluator().series(KIND), "sees every round")
 
 
 def test_no_target_without_artifact_or_model(tiny: Dataset) -> None:

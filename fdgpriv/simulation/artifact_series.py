@@ -125,7 +125,8 @@ class ArtifactSeries(Generic[C]):
         missing = sorted(self.needs - threat.capabilities)
         if not missing:
             return None
-        return f"the {threat.role} does not know {' and '.join(capability.in_words for capability in missing)}"
+        wanted = " and ".join(capability.in_words for capability in missing)
+        return f"the {threat.role.replace('_', ' ')} is no adversary that {wanted}"
 
     def at(self, layer: str) -> "ArtifactSeries[Simulator]":
         """The same series at another layer, without recorded artifacts; cached by layer."""
