@@ -313,9 +313,13 @@ def _scheduled(evaluations: Sequence[AttackEvaluation]) -> list[AttackEvaluation
     """Orders evaluations for threads: long ones first, and taken alternately from both ends of the list by kind.
 
     Long ones start early, so that no thread is left with one at the end. Two neighbours of one kind often need the same
-    intermediate result, so that threads that work on them at once would wait for each other.
+    intermediate result, so that threads that work on them at once would wait for each other. Of one kind, those of one
+    adversary come one after the other, since only the latest artifacts that it calibrates with are cached.
     """
     kinds = list(dict.fromkeys(evaluation.kind for evaluation in evaluations))
-    by_kind = sorted(evaluations, key=lambda evaluation: kinds.index(evaluation.kind))
+    roles = list(dict.fromkeys(evaluation.trials.threat.role for evaluation in evaluations))
+    by_kind = sorted(
+        evaluations, key=lambda evaluation: (kinds.index(evaluation.kind), roles.index(evaluation.trials.threat.role))
+    )
     queue = deque(sorted(by_kind, key=lambda evaluation: not (evaluation.expensive or evaluation.draws_images)))
     return [queue.pop() if number % 2 else queue.popleft() for number in range(len(queue))]

@@ -177,9 +177,7 @@ def estimate_recorded(
     attack_s = None if evaluation_rounds is None else evaluation_rounds * round_s / workers * count
     recorded = CellEstimate(
         attack_s=attack_s,
-        transcript_bytes=sum(
-            artifact.nbytes for artifact in {id(a): a for a in evaluator.transcript.kept.values()}.values()
-        ),
+        transcript_bytes=evaluator.transcript.stored_bytes,
         applying=applying,
         not_applying=not_applying,
     )

@@ -7,7 +7,7 @@ from weakref import ref
 import pytest
 import torch
 
-from fdgpriv.utils.cache import Cache, CacheOfTensors
+from fdgpriv.utils.cache import Cache, CacheOfTensors, ObjectNumbers
 
 
 def test_threads_share_one_computation():
@@ -48,6 +48,40 @@ def test_only_the_last_asked_for_are_kept():
     for key in ("a", "b", "a", "c", "a", "b"):
         assert get(key) == key
     assert made == ["a", "b", "c", "b"]
+
+
+def test_values_have_at_most_so_many_bytes():
+    cache, made = Cache[bytes](max_bytes=10, nbytes=len), []
+
+    def get(key: str, size: int) -> None:
+        assert cache.get(key, lambda: made.append(key) or bytes(size)) == bytes(size)
+
+    for key, size in (("a", 4), ("b", 4), ("a", 4), ("c", 4), ("a", 4), ("b", 4), ("c", 4)):
+        get(key, size)
+    assert "".join(made) == "abcbc"  # c displaces b, which was asked for longer ago than a; b then c, and c then a
+    get("large", 50)  # the latest value stays, alone
+    get("large", 50)
+    get("d", 4)
+    get("large", 50)
+    assert made[5:] == ["large", "d", "large"]
+    cache.forget("large")
+    for key in ("e", "f", "e"):  # what is forgotten takes no bytes
+        get(key, 5)
+    assert made[8:] == ["e", "f"]
+
+
+def test_no_two_objects_have_one_number():
+    numbers, first, ids = ObjectNumbers(), torch.ones(3), set()
+    given = [numbers.of(first)]
+    for _ in range(50):  # each lies where the deleted one before it lay
+        tensor = torch.ones(3)
+        ids.add(id(tensor))
+        given.append(numbers.of(tensor))
+        assert numbers.of(tensor) == given[-1]
+        del tensor
+    assert len(set(given)) == 51 > len(ids)
+    assert numbers.of(first) == given[0]
+    assert len(numbers._numbers) == 1
 
 
 def test_tensors_are_told_apart_and_not_kept():

@@ -80,13 +80,25 @@ def test_each_training_is_one_cell() -> None:
     assert sum(cell.defense == "none" for cell in cells) == 2 * 2 * 2
 
 
-def test_long_attacks_start_first() -> None:
-    def evaluation(kind: str, expensive: bool = False, draws_images: bool = False) -> Any:
-        return SimpleNamespace(kind=kind, expensive=expensive, draws_images=draws_images)
+def evaluation(kind: str, expensive: bool = False, draws_images: bool = False, role: str = "server") -> Any:
+    """What the schedule reads of an evaluation."""
+    trials = SimpleNamespace(threat=SimpleNamespace(role=role))
+    return SimpleNamespace(kind=kind, expensive=expensive, draws_images=draws_images, trials=trials)
 
+
+def test_long_attacks_start_first() -> None:
     styles = [evaluation("style"), evaluation("style", expensive=True), evaluation("style")]
     models = [evaluation("model"), evaluation("model", draws_images=True)]
     evaluations = [styles[0], models[0], *styles[1:], models[1]]
     long, short = [styles[1], models[1]], [styles[0], styles[2], models[0]]
     by_cost = [*long, *short]
     assert _scheduled(evaluations) == [by_cost[place] for place in (0, 4, 1, 3, 2)]
+
+
+def test_attacks_of_one_adversary_are_neighbours() -> None:
+    """The first thread takes the evaluations of one adversary after the other, whichever attack comes first."""
+    roles = ("server", "client", "server", "client", "server", "client")
+    evaluations = [evaluation("model", role=role) for role in roles]
+    numbers = {id(entry): number for number, entry in enumerate(evaluations)}
+    assert [numbers[id(entry)] for entry in _scheduled(evaluations)] == [0, 5, 2, 3, 4, 1]
+    assert _scheduled([]) == []

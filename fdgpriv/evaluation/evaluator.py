@@ -26,7 +26,7 @@ from fdgpriv.federation.transcript import Transcript
 from fdgpriv.method import Method
 from fdgpriv.metrics.networks import SHIPPED, MetricNetworks
 from fdgpriv.simulation.artifact_series import ArtifactSeries, EarlierRound
-from fdgpriv.simulation.cached_simulator import CachedSimulator
+from fdgpriv.simulation.cached_simulator import CACHED_BYTES, CachedSimulator
 from fdgpriv.simulation.recorded import recorded_series
 from fdgpriv.simulation.recorded_run import RecordedRun
 from fdgpriv.simulation.recorded_styles import RecordedStyles
@@ -43,6 +43,7 @@ PUBLIC_ARTIFACTS = 20  # per domain, to estimate the distribution of public arti
 PUBLIC_EXPENSIVE = 3  # the same, if simulation is expensive
 CHECKED_IMAGES = 8  # images per domain on which models and features must be finite
 CACHED_TRIAL_SETS = 4  # number of trial layouts that are cached
+CACHED_ROWS = 1  # numbers of images of which rows of public artifacts are cached, for each trial layout
 
 
 @dataclass(eq=False)
@@ -92,8 +93,9 @@ class Evaluator:
 
     def _new_simulators(self) -> None:
         """Caches of simulated artifacts: of clients, of public images, and of calibration, whose names may be equal."""
+        max_bytes = max(CACHED_BYTES, self.transcript.stored_bytes)
         self._cached_simulator, self._public_simulator, self._calibration_simulator = (
-            CachedSimulator(self.seed) for _ in range(3)
+            CachedSimulator(self.seed, max_bytes) for _ in range(3)
         )
 
     def _recorded_series(self) -> Mapping[str, ArtifactSeries[Simulator]]:
@@ -288,19 +290,19 @@ class Evaluator:
         # would cost the training of a federation
         has_random_clients = not (series.is_global or series.needs_all_clients)
         random_sizes = [size for size in sizes if size is not None or has_random_clients]
-        cached_rows = Cache[Tensor]()
-
-        def rows(earlier: EarlierRound | None, size: int | None) -> Tensor:
-            return cached_rows.get((earlier, size), lambda: self._public_rows(series, size, earlier))
+        cached_rows = Cache[Tensor](max_entries=CACHED_ROWS)  # read again by artifacts of earlier rounds, drawn later
 
         def public(earlier: EarlierRound | None, size: int | None) -> Tensor:
-            if needs.hidden_size:
-                return torch.cat([rows(earlier, other) for other in random_sizes])
-            return rows(earlier, size)
+            row_sizes = random_sizes if needs.hidden_size else (size,)
+
+            def rows() -> Tensor:
+                return torch.cat([self._public_rows(series, row_size, earlier) for row_size in row_sizes])
+
+            return cached_rows.get((earlier, *row_sizes), rows)
 
         last = {size: public(None, size) for size in (sizes if needs.hidden_size else random_sizes)}
-        for size in random_sizes:  # artifacts of earlier rounds are drawn later, and keep the cache
-            cached_rows.forget((None, size))
+        for size in last:
+            cached_rows.forget((None, *(random_sizes if needs.hidden_size else (size,))))
         return TrialSet(layout, sizes, leaked_share, leaked, layout.trials(groups, last, public))
 
     def _holder(self, series: ArtifactSeries[Simulator], threat: ThreatModel, client: str) -> str | None:

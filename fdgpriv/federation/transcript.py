@@ -232,6 +232,11 @@ class Transcript:
         return thin
 
     @property
+    def stored_bytes(self) -> int:
+        """Size of all stored artifacts; one that several clients received counts once."""
+        return sum(artifact.nbytes for artifact in {id(a): a for a in self.kept.values()}.values())
+
+    @property
     def is_thinned(self) -> bool:
         """Whether large artifacts that attacks read have been dropped."""
         return self.keep in ("last", "ends") and len(self.kept) < len(self.records)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fdgpriv.artifacts.artifact import Artifact
+from fdgpriv.utils.cache import ObjectNumbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +38,8 @@ class Mixture:
 
 Sent = Artifact | Mixture
 
+_NUMBERS = ObjectNumbers()
+
 
 def read(sent: Sent) -> Artifact:
     """The artifact; a mixture is computed."""
@@ -44,9 +47,12 @@ def read(sent: Sent) -> Artifact:
 
 
 def identity(sent: Sent) -> Hashable:
-    """A key that is equal for artifacts that share their tensors, whatever their sender's name is."""
+    """A key that is equal for artifacts that share their tensors, whatever their sender's name is.
+
+    No later artifact has it, so that caches need not hold the artifact.
+    """
     if not isinstance(sent, Mixture):
-        return id(next(iter(sent.tensors().values())))
+        return _NUMBERS.of(next(iter(sent.tensors().values())))
     if sent.weight in (0, 1):
         return identity(sent.base if sent.weight == 0 else sent.leak)
-    return id(sent)
+    return _NUMBERS.of(sent)

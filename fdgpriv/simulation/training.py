@@ -26,7 +26,7 @@ from fdgpriv.threat import Capability
 from fdgpriv.utils.cache import Cache
 from fdgpriv.utils.seeds import generator
 
-_CACHED = 2**28  # bytes of trained models of all rounds, in memory or on disk
+_CACHED = 2**26  # bytes of trained models of all rounds, in memory or on disk
 
 
 @dataclass(frozen=True, eq=False)
