@@ -107,8 +107,12 @@ class RoundImages:
         """The alignments (P, A) of A artifacts."""
         network = self._network
         compared = _last_parameters(network, self.received_model.state)
-        changes = [self.simulator.change(artifact, self.started_from(artifact)) for artifact in artifacts]
-        updates = torch.stack([torch.cat([change[name].flatten() for name in compared]) for change in changes])
+        updates = torch.empty(len(artifacts), sum(tensor.numel() for tensor in compared.values()))
+        for row, artifact in zip(
+            updates, artifacts, strict=True
+        ):  # a change has all parameters, of which few are compared
+            change = self.simulator.change(artifact, self.started_from(artifact))
+            torch.cat([change[name].flatten() for name in compared], out=row)
         device = device_of(network)
         updates = updates.to(device)
         fixed: dict[str, Tensor] = dict(network.named_buffers())

@@ -50,7 +50,7 @@ from fdgpriv.utils.console import ProgressLog
 from fdgpriv.utils.failures import refused
 from fdgpriv.utils.fields import kinds
 from fdgpriv.utils.file_names import check_files, slug
-from fdgpriv.utils.memory import reuse_freed
+from fdgpriv.utils.memory import much_freed_returned, reuse_freed
 from fdgpriv.utils.run_folder import Basis
 from fdgpriv.utils.seed_values import seed_value
 from fdgpriv.utils.seeds import generator
@@ -279,7 +279,8 @@ def audit(
     reuse_freed()
     with ProgressLog(quiet=not progress) as log:
         code = code_digests(given)
-        recorded = recorded_federation(folder, given, config.seeds[0], config.wanted_units)
+        with much_freed_returned():
+            recorded = recorded_federation(folder, given, config.seeds[0], config.wanted_units)
         if (refusal := recorded.checks.refusal()) is not None:
             raise ValueError(refusal)
         dataset = recorded.population.dataset

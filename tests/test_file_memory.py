@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fdgpriv.utils import file_memory
-from fdgpriv.utils.file_memory import LARGE, empty_in_file, in_file, together_in_file
+from fdgpriv.utils.file_memory import LARGE, empty_in_file, in_file, together_in_file, unmap_pages
 from fdgpriv.utils.memory import return_freed
 
 
@@ -77,3 +77,27 @@ def test_a_full_disk_is_an_oserror_and_leaves_no_file(tmp_path: Path, monkeypatc
         with pytest.raises(OSError, match="No space"):
             make()
     assert not list(tmp_path.iterdir())
+
+
+def test_unmapped_pages_keep_their_values(tmp_path: Path) -> None:
+    """64 MB in two files leave this process's memory, written values stay, and a deleted tensor is no obstacle."""
+
+    def in_files() -> int:
+        status = Path("/proc/self/status")
+        if not status.exists():
+            pytest.skip("the kernel's count of memory is Linux's")
+        return sum(int(line.split()[1]) for line in status.read_text().splitlines() if line[:6] in ("RssFil", "RssShm"))
+
+    large, filled = torch.arange(2**23, dtype=torch.float32), empty_in_file(2**11, 2**12)
+    kept, deleted = together_in_file({"": large, "small": torch.ones(3)}), in_file(large)
+    filled.fill_(7)
+    kept[""][5] = -1
+    assert float(kept[""].sum() + deleted.sum()) > 0
+    del deleted
+    before = in_files()
+    unmap_pages()
+    assert before - in_files() > 0.9 * 2**16
+    assert float(kept[""][5]) == -1
+    assert torch.equal(kept[""][6:], large[6:])
+    assert torch.equal(kept["small"], torch.ones(3))
+    assert bool((filled == 7).all())

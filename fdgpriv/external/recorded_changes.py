@@ -230,6 +230,9 @@ def cosines(clients: Sequence[SimulatedClient], of: Pick) -> Tensor:
 
 
 def _unit(vectors: Sequence[Tensor]) -> Tensor:
-    table = torch.stack(list(vectors)).double()
+    """The vectors (N, P) in double precision, each divided by its length."""
+    table = torch.empty(len(vectors), len(vectors[0]), dtype=torch.float64)
+    for row, vector in zip(table, vectors, strict=True):
+        row.copy_(vector)
     lengths: Tensor = table.norm(dim=1, keepdim=True)
-    return table / lengths.clamp_min(1e-30)
+    return table.div_(lengths.clamp_min(1e-30))

@@ -13,9 +13,12 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
+from fdgpriv.utils.file_memory import unmap_pages
+
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # parameters of glibc's mallopt, in malloc.h
-_KEPT = 2**30  # bytes of free memory at the end of the heap
-_MUCH = 2**30  # bytes
+_KEPT = 2**28  # bytes of free memory at the end of the heap
+_MUCH = 2**28  # bytes
+_MUCH_IN_FILES = 2**29  # bytes
 _EVERY = 5.0  # seconds; the pages of what goes back are cleared when they are used again
 _BLOCK = 2**26  # bytes; larger blocks go back at once: the heap could rarely place another one in their gap
 
@@ -48,12 +51,16 @@ def return_freed() -> None:
 
 @contextmanager
 def much_freed_returned() -> Iterator[None]:
-    """Meanwhile a thread does as `return_much_freed` every few seconds."""
+    """Meanwhile a thread does as `return_much_freed` every few seconds, and unmaps pages of temporary files where they are
+    many (see `fdgpriv.utils.file_memory`).
+    """
     over = Event()
 
     def watch() -> None:
         while not over.wait(_EVERY):
             return_much_freed()
+            if _in_files() > _MUCH_IN_FILES:
+                unmap_pages()
 
     watching = Thread(target=watch, name="memory", daemon=True)
     watching.start()
@@ -65,10 +72,16 @@ def much_freed_returned() -> Iterator[None]:
 
 
 def return_much_freed() -> None:
-    """As `return_freed`, where more than a gigabyte that is freed is still held, or where it is not known how much."""
+    """As `return_freed`, where much memory that is freed is still held (`_MUCH`), or where it is not known how much."""
     freed = _held_freed()
     if freed is None or freed > _MUCH:
         return_freed()
+
+
+def _in_files() -> int:
+    """Bytes of this process's memory that lie in files, programs included; 0 where it is not known."""
+    usage = Path("/proc/self/statm")
+    return int(usage.read_text().split()[2]) * PAGESIZE if usage.exists() else 0
 
 
 def _held_freed() -> int | None:
