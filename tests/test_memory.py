@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
+from fdgpriv.utils.file_memory import in_file
 from fdgpriv.utils.memory import much_freed_returned, release_memory, return_much_freed
 
 FAULTS = """
@@ -55,10 +57,12 @@ def test_much_freed_memory_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert resident() > before - PIECE * COUNT // 2  # blocks in use do not count
     for piece in pieces:
         library.free(piece)
-    return_much_freed()  # a quarter of a gigabyte is not much
+    monkeypatch.setattr("fdgpriv.utils.memory._MUCH", 2 * PIECE * COUNT)
+    return_much_freed()  # half of what is much
     assert before - resident() < PIECE * COUNT // 2
     monkeypatch.setattr("fdgpriv.utils.memory._MUCH", PIECE * COUNT // 2)
     monkeypatch.setattr("fdgpriv.utils.memory._EVERY", 0.01)
+    monkeypatch.setattr("fdgpriv.utils.memory._EVERY_IN_FILES", 0.01)
     with much_freed_returned():
         deadline = time.monotonic() + 20
         while before - resident() <= PIECE * COUNT // 2 and time.monotonic() < deadline:
@@ -66,6 +70,21 @@ def test_much_freed_memory_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert before - resident() > PIECE * COUNT // 2
     assert "memory" not in [thread.name for thread in threading.enumerate()]
     library.free(last)
+
+
+def test_much_that_lies_in_files_is_unmapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pages of 64 MB in a temporary file leave the process while it runs, and are there when they are read."""
+    ones = in_file(torch.ones(2**24))
+    assert float(ones.sum()) == 2**24
+    before = resident()
+    monkeypatch.setattr("fdgpriv.utils.memory._MUCH_IN_FILES", 0)
+    monkeypatch.setattr("fdgpriv.utils.memory._EVERY_IN_FILES", 0.01)
+    with much_freed_returned():
+        deadline = time.monotonic() + 20
+        while before - resident() <= 2**25 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert before - resident() > 2**25
+    assert float(ones.sum()) == 2**24
 
 
 @pytest.mark.slow

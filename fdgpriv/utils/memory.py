@@ -16,9 +16,10 @@ from typing import Any
 from fdgpriv.utils.file_memory import unmap_pages
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # parameters of glibc's mallopt, in malloc.h
-_KEPT = 2**28  # bytes of free memory at the end of the heap
+_KEPT = 2**30  # bytes of free memory at the end of the heap
 _MUCH = 2**28  # bytes
 _MUCH_IN_FILES = 2**29  # bytes
+_EVERY_IN_FILES = 1.0  # seconds; files of a gigabyte can be read in a few
 _EVERY = 5.0  # seconds; the pages of what goes back are cleared when they are used again
 _BLOCK = 2**26  # bytes; larger blocks go back at once: the heap could rarely place another one in their gap
 
@@ -57,10 +58,13 @@ def much_freed_returned() -> Iterator[None]:
     over = Event()
 
     def watch() -> None:
-        while not over.wait(_EVERY):
-            return_much_freed()
+        since = 0.0
+        while not over.wait(_EVERY_IN_FILES):
             if _in_files() > _MUCH_IN_FILES:
                 unmap_pages()
+            if (since := since + _EVERY_IN_FILES) >= _EVERY:
+                return_much_freed()
+                since = 0.0
 
     watching = Thread(target=watch, name="memory", daemon=True)
     watching.start()
