@@ -166,7 +166,9 @@ def _difference(out: Path, old: bytes, new: str) -> str | None:
     if list(names) == [_DATA] and _ABSENT not in names[_DATA]:
         old_digest, new_digest = (f"SHA-256 {value}" for value in names[_DATA])
         return f"the images and labels that {out} was started with, {old_digest}; got others, {new_digest}"
-    return f"the settings that {out} was started with; {changes_text(names) or f'its {CONFIG} is damaged'}"
+    if not (changes := changes_text(names)):
+        return f"the settings that {out} was started with; its {CONFIG} is damaged"
+    return f"the settings that {out} was started with, as --resume without other options takes them; {changes}"
 
 
 def _other_basis(out: Path, was: Any, now: Any) -> str | None:
