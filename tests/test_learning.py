@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from test_counts import NOWHERE
 
 from fdgpriv.audit_results import AuditResults
+from fdgpriv.compare.audits import Audit, run_differences
 from fdgpriv.data.dataset import ClientData, Dataset
 from fdgpriv.results import learning
 from fdgpriv.results.learning import embedding, source_probe
@@ -143,3 +144,17 @@ def test_every_place_has_the_banner(source: float, probe: SourceProbe | None, le
     )
     unknown = Measured(value=None, direction="higher_better", reason="no images")
     assert utility.model_copy(update={"source_accuracy": unknown}).not_learned is None
+
+
+def test_a_comparison_says_where_a_model_no_longer_learns() -> None:
+    usual = run("none")
+    assert usual.utility is not None
+    audits = []
+    for source, probe in ((0.8, PROBE), (0.2, PROBE), (0.2, None)):
+        figure = measured(source, 0.01, 300, "higher_better")
+        utility = usual.utility.model_copy(update={"source_accuracy": figure, "source_probe": probe})
+        runs = (usual.model_copy(update={"utility": utility}),)
+        audits.append(Audit("a", NOWHERE, results(defenses=("none",)).model_copy(update={"runs": runs})))
+    before = audits[0]
+    differences = [run_differences(before, before.results.runs[0], after, after.results.runs[0]) for after in audits]
+    assert differences == [(), ("learned: yes → no",), ()]
