@@ -3,10 +3,12 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
+from types import ModuleType
 from typing import Any
 
 from torch import nn
@@ -59,6 +61,7 @@ from fdgpriv.utils.seeds import generator
 _EVALUATION_OPTIONS = ("attacks", "threats", "preset", "seeds", "units_per_domain", "figures")
 _REQUIRED = ("network", "clients")  # names that a federation's file defines
 _OPTIONAL = ("public", "train", "encoder", "normalize", "image_size")
+_SIMILAR = 0.85  # share of equal letters from which a name is an optional one, misspelt
 
 
 @dataclass(frozen=True)
@@ -369,7 +372,8 @@ def given_by(file: Path) -> GivenTraining:
     """The training that a Python file defines: `network`, `clients`, and optional arguments of `audit_recording` by name.
 
     Raises:
-        ValueError: There is no such file, it raises an exception, or it does not define both.
+        ValueError: There is no such file, it raises an exception, does not define both, or defines an optional argument by a
+            misspelt name.
     """
     if not file.is_file() or file.suffix != ".py":
         raise ValueError(f"--federation: want a Python file, got {file}")
@@ -382,4 +386,9 @@ def given_by(file: Path) -> GivenTraining:
         spec.loader.exec_module(module)
     if missing := [name for name in _REQUIRED if not hasattr(module, name)]:
         raise ValueError(f"--federation: want {file} to define {' and '.join(_REQUIRED)}, got none called {missing[0]}")
+    absent = [name for name in _OPTIONAL if not hasattr(module, name)]
+    for name, value in vars(module).items():
+        meant = () if name in (*_REQUIRED, *_OPTIONAL) else get_close_matches(name.lower(), absent, 1, _SIMILAR)
+        if meant and not isinstance(value, type | ModuleType):
+            raise ValueError(f"--federation: want {meant[0]} spelt so in {file}, or other names less similar; got {name}")
     return GivenTraining(**{name: getattr(module, name) for name in (*_REQUIRED, *_OPTIONAL) if hasattr(module, name)})

@@ -453,6 +453,8 @@ def test_a_client_twice_in_a_round_is_refused(recording: Path, tmp_path: Path) -
         ("network =", "SyntaxError"),
         ("raise SystemExit", "SystemExit"),
         ("network = clients = 1", "clients: want images by name"),
+        ("class Encoder: pass\nclient = 1\nnetwork = clients = 1", "clients: want images by name"),
+        ("network = clients = 1\ndef normalise(x): return x", "want normalize spelt so"),
     ],
 )
 def test_a_wrong_module_is_one_line(
