@@ -390,5 +390,7 @@ def given_by(file: Path) -> GivenTraining:
     for name, value in vars(module).items():
         meant = () if name in (*_REQUIRED, *_OPTIONAL) else get_close_matches(name.lower(), absent, 1, _SIMILAR)
         if meant and not isinstance(value, type | ModuleType):
-            raise ValueError(f"--federation: want {meant[0]} spelt so in {file}, or other names less similar; got {name}")
+            raise ValueError(
+                f"--federation: want {meant[0]} spelt so in {file}, or other names less similar; got {name}"
+            )
     return GivenTraining(**{name: getattr(module, name) for name in (*_REQUIRED, *_OPTIONAL) if hasattr(module, name)})
