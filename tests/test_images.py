@@ -296,3 +296,10 @@ def test_levels_without_a_known_white_are_refused(save: Save, tmp_path: Path) ->
     save(tmp_path / "image")
     with pytest.raises(ValueError, match=r"image, got: grey levels from .*; save 8 or 16 bits, or floats in \[0, 1\]$"):
         seen(tmp_path / "image")
+
+
+def test_an_old_decoder_is_no_fault_of_the_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Image.new("RGB", (4, 4)).save(tmp_path / "right.png")
+    monkeypatch.delattr(Image.Image, "has_transparency_data")
+    with pytest.raises(ValueError, match="want Pillow 10.1 or newer to read images, got"):
+        list(decoded([tmp_path / "right.png"], 4))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import PIL
 from numpy.typing import NDArray
 from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 
@@ -64,7 +65,9 @@ def decoded(paths: Sequence[Path], image_size: int, progress: Progress | None = 
 
 
 def _read(path: Path, image_size: int) -> NDArray[np.uint8]:
-    """One image (S, S, 3); every error of a decoder becomes a ValueError."""
+    """One image (S, S, 3); every error of a decoder, or a decoder that is too old, becomes a ValueError."""
+    if not hasattr(Image.Image, "has_transparency_data"):
+        raise ValueError(f"want Pillow 10.1 or newer to read images, got {PIL.__version__}")
     try:
         with Image.open(path, formats=_FORMATS) as image:
             if image.width * image.height <= _MOST_PIXELS:
