@@ -301,5 +301,5 @@ def test_levels_without_a_known_white_are_refused(save: Save, tmp_path: Path) ->
 def test_an_old_decoder_is_no_fault_of_the_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Image.new("RGB", (4, 4)).save(tmp_path / "right.png")
     monkeypatch.delattr(Image.Image, "has_transparency_data")
-    with pytest.raises(ValueError, match="want Pillow 10.1 or newer to read images, got"):
+    with pytest.raises(ValueError, match=r"want Pillow 10\.1 or newer to read images, got"):
         list(decoded([tmp_path / "right.png"], 4))
