@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import fdgpriv
 from fdgpriv.audit import main
 from fdgpriv.external import recording_checks
-from fdgpriv.external.recorded_changes import Change, SimulatedClient
+from fdgpriv.external.recorded_changes import ComparedClient, ModelChange
 from fdgpriv.external.recorded_federation import GivenTraining, recorded_federation
 from fdgpriv.external.recording_checks import Alternative, LabelFit, StatisticsSent
 from fdgpriv.results.recording_check import RecordingCheck, RecordingChecks
@@ -267,18 +267,18 @@ def test_other_statistics_are_a_note() -> None:
 
 def simulated(
     change: Callable[[Tensor, torch.Generator], Tensor], clients: int = 8, spread: float = 0.3
-) -> list[SimulatedClient]:
+) -> list[ComparedClient]:
     """Clients whose changes are their own direction plus noise by `spread`; `change` is made to the recorded one."""
     rng = torch.Generator().manual_seed(0)
 
-    def of(parameters: Tensor) -> Change:
-        return Change(parameters, float(parameters.norm()), torch.empty(0), None)
+    def of(parameters: Tensor) -> ModelChange:
+        return ModelChange(parameters, float(parameters.norm()), torch.empty(0), None)
 
     made = []
     for number in range(clients):
         base = torch.randn(4000, generator=rng) * (1 + 0.1 * number)
         recorded, one, other = (base + spread * torch.randn(4000, generator=rng) for _ in range(3))
-        made.append(SimulatedClient(f"c{number}", 0, of(change(recorded, rng)), of(one), of(other)))
+        made.append(ComparedClient(f"c{number}", 0, of(change(recorded, rng)), of(one), of(other)))
     return made
 
 

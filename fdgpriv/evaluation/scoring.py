@@ -140,7 +140,7 @@ class _TaskScoring:
             fingerprint=_fingerprint(trials, by_role["attack"]),
             artifact_weight=sum(weights) / len(weights) if weights else None,
             misfit=self._misfit if size is None else None,
-            secret_stated=any(self._is_stated(trial) for trial in trials[:1]),
+            secret_stated=self._is_stated(trials[0]),
         )
         for client, rows in self._crossed[size].items():
             if len(rows) == len(trials):

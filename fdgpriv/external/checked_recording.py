@@ -16,9 +16,9 @@ from fdgpriv.data.pixels import as_images, as_stored
 from fdgpriv.external import recording_checks
 from fdgpriv.external.recorded_changes import (
     MODELS,
-    ClientSimulator,
+    ComparedClient,
+    RecordedClientSimulator,
     SharedModel,
-    SimulatedClient,
     shared_models,
 )
 from fdgpriv.external.recorded_method import Features, Network, Train
@@ -135,7 +135,7 @@ class RecordedEvidence:
     def _of_changes(self, train: Train, models: Sequence[SharedModel], seconds: float) -> list[RecordingCheck]:
         """The checks of recorded changes against simulated ones."""
         start = perf_counter()
-        simulator = ClientSimulator(train, self.network, self.clients)
+        simulator = RecordedClientSimulator(train, self.network, self.clients)
         inputs = self._checked_train(simulator, models[0])
         clients = list(simulator.all_of(models, 0.7 * seconds))
         recorded = len(models)
@@ -164,7 +164,7 @@ class RecordedEvidence:
             recording_checks.uploads(clients),
         ]
 
-    def _checked_train(self, simulator: ClientSimulator, shared: SharedModel) -> list[Tensor]:
+    def _checked_train(self, simulator: RecordedClientSimulator, shared: SharedModel) -> list[Tensor]:
         """Runs the training once; returns batches that the network got.
 
         Raises:
@@ -182,9 +182,9 @@ class RecordedEvidence:
 
     def _normalisation(
         self,
-        simulator: ClientSimulator,
+        simulator: RecordedClientSimulator,
         models: Sequence[SharedModel],
-        clients: Sequence[SimulatedClient],
+        clients: Sequence[ComparedClient],
         inputs: Sequence[Tensor],
         seconds: float,
     ) -> list[RecordingCheck]:

@@ -23,7 +23,7 @@ _MEAN, _VARIANCE, _COUNTER = STATISTICS
 
 
 @dataclass(frozen=True, eq=False)
-class Change:
+class ModelChange:
     """How a client's training changed its model: trained minus received.
 
     Attributes:
@@ -131,7 +131,7 @@ def _round_of(latest: Mapping[str, tuple[Record, Artifact]], client: str) -> int
 
 
 @dataclass(frozen=True, eq=False)
-class SimulatedClient:
+class ComparedClient:
     """A client's recorded change, and two simulated ones that differ in the random draws of the training.
 
     Attributes:
@@ -141,13 +141,13 @@ class SimulatedClient:
 
     client: str
     round: int
-    recorded: Change
-    simulated: Change
-    repeated: Change
+    recorded: ModelChange
+    simulated: ModelChange
+    repeated: ModelChange
 
 
 @dataclass(frozen=True, eq=False)
-class ClientSimulator:
+class RecordedClientSimulator:
     """Trains models as the user's clients do.
 
     Attributes:
@@ -162,7 +162,7 @@ class ClientSimulator:
 
     def change(
         self, shared: SharedModel, draw: int, adapt: Features | None = None, inputs: list[Tensor] | None = None
-    ) -> Change:
+    ) -> ModelChange:
         """The change of what a client received of the model, by the user's training on the client's images.
 
         Args:
@@ -178,19 +178,19 @@ class ClientSimulator:
         if inputs is not None:
             model.register_forward_pre_hook(lambda _, given: _keep_batch(inputs, given))
         network.train(self.train, model, self.clients[shared.client], shared.round, generator(draw))
-        return Change.of(model.state_dict(), received, _parameters(model))
+        return ModelChange.of(model.state_dict(), received, _parameters(model))
 
-    def recorded_change(self, shared: SharedModel) -> Change:
+    def recorded_change(self, shared: SharedModel) -> ModelChange:
         """The recorded change of a client's model."""
-        return Change.of(shared.sent, shared.received, _parameters(self.network.new()))
+        return ModelChange.of(shared.sent, shared.received, _parameters(self.network.new()))
 
-    def all_of(self, shared: Sequence[SharedModel], seconds: float) -> Iterator[SimulatedClient]:
+    def all_of(self, shared: Sequence[SharedModel], seconds: float) -> Iterator[ComparedClient]:
         """The clients in this order, until `seconds` are over; at least two."""
         end = perf_counter() + seconds
         for number, model in enumerate(shared):
             if number >= 2 and perf_counter() > end:
                 return
-            yield SimulatedClient(
+            yield ComparedClient(
                 model.client,
                 model.round,
                 self.recorded_change(model),
@@ -214,10 +214,10 @@ def cosine(one: Tensor, other: Tensor) -> float:
     return float(one.double() @ other.double()) / lengths if lengths > 0 else 0.0
 
 
-Pick = Callable[[SimulatedClient], Change]
+Pick = Callable[[ComparedClient], ModelChange]
 
 
-def cosines(clients: Sequence[SimulatedClient], of: Pick) -> Tensor:
+def cosines(clients: Sequence[ComparedClient], of: Pick) -> Tensor:
     """Cosines (N, N) between the parameters' change `of` client i (row) and the simulated change of client j (column).
 
     NaN between clients whose rounds differ, as these received different models.

@@ -12,7 +12,7 @@ from fdgpriv.federation.transcript import Record, Transcript
 from fdgpriv.models.copied import copied
 from fdgpriv.models.state_dicts import without_wrappers
 
-Names = Mapping[str, str]
+NetworkNames = Mapping[str, str]
 
 
 def unwrapped(network: nn.Module) -> nn.Module:
@@ -72,7 +72,7 @@ def changed_states(transcript: Transcript, change: Callable[[Mapping[str, Tensor
             transcript.kept[index] = changed[id(artifact)]
 
 
-def renamed(state: Mapping[str, Tensor], network: nn.Module) -> Names:
+def renamed(state: Mapping[str, Tensor], network: nn.Module) -> NetworkNames:
     """By recorded name, the network's; the recorded names where they do not fit in any way."""
     expected = network.state_dict()
     same = {name: name for name in state}
@@ -84,13 +84,13 @@ def renamed(state: Mapping[str, Tensor], network: nn.Module) -> Names:
     return same
 
 
-def _by_wrappers(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> Names:
+def _by_wrappers(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> NetworkNames:
     by_inner = {without_wrappers(name): name for name in expected}
     names = {name: by_inner.get(without_wrappers(name), "") for name in state}
     return names if all(names.values()) else {}
 
 
-def _by_place(state: Mapping[str, Tensor], network: nn.Module) -> Names:
+def _by_place(state: Mapping[str, Tensor], network: nn.Module) -> NetworkNames:
     """Of a list of all tensors of the network's state dict, or of its parameters."""
     if list(state) != [str(place) for place in range(len(state))]:
         return {}
@@ -100,7 +100,7 @@ def _by_place(state: Mapping[str, Tensor], network: nn.Module) -> Names:
     return {}
 
 
-def _by_prefix(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> Names:
+def _by_prefix(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> NetworkNames:
     """Where recorded names have one prefix more than the network's, or one less."""
     first = next(iter(state))
     for start in _dots(first):
@@ -126,7 +126,7 @@ def _dots(name: str) -> Sequence[int]:
 
 
 def _with_types(
-    artifact: ModelState | ModelUpdate, names: Names, expected: Mapping[str, Tensor], record: Record
+    artifact: ModelState | ModelUpdate, names: NetworkNames, expected: Mapping[str, Tensor], record: Record
 ) -> ModelState | ModelUpdate:
     """The artifact with the network's names, and floats of the network's types."""
     state = {names[name]: tensor for name, tensor in artifact.state.items()}

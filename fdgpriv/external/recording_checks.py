@@ -14,7 +14,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from fdgpriv.artifacts.parameters import ModelState, ModelUpdate
-from fdgpriv.external.recorded_changes import Change, SimulatedClient, cosine, cosines
+from fdgpriv.external.recorded_changes import ComparedClient, ModelChange, cosine, cosines
 from fdgpriv.results.recording_check import RecordingCheck
 from fdgpriv.simulation.shared_model import GLOBAL_MODEL
 
@@ -214,7 +214,7 @@ def _other_order(fits: Sequence[LabelFit], classes: Sequence[str]) -> str:
     return f"; images given as {order}: another order of classes?"
 
 
-def direction(clients: Sequence[SimulatedClient]) -> RecordingCheck:
+def direction(clients: Sequence[ComparedClient]) -> RecordingCheck:
     """Whether recorded changes point along the simulated ones: the median cosine must be positive.
 
     Right: .85 to .90 on real images, as between two simulated changes (.87 to .90); received minus trained: -.90 to -.87.
@@ -256,7 +256,7 @@ def direction(clients: Sequence[SimulatedClient]) -> RecordingCheck:
     )
 
 
-def names(clients: Sequence[SimulatedClient]) -> RecordingCheck:
+def names(clients: Sequence[ComparedClient]) -> RecordingCheck:
     """Whether each client's recorded change fits its images better than those of other clients.
 
     For at least two thirds of the clients, the cosine with the change simulated on their images must be above the median of
@@ -332,7 +332,7 @@ class Misfit(NamedTuple):
         return self.recorded > max(2 * self.control, 1e-3)
 
 
-def misfit(clients: Sequence[SimulatedClient]) -> Misfit:
+def misfit(clients: Sequence[ComparedClient]) -> Misfit:
     """The median deviations of these clients."""
     return Misfit(
         _median([deviation(client.recorded, client.simulated) for client in clients]),
@@ -340,7 +340,7 @@ def misfit(clients: Sequence[SimulatedClient]) -> Misfit:
     )
 
 
-def deviation(change: Change, simulated: Change) -> float:
+def deviation(change: ModelChange, simulated: ModelChange) -> float:
     """How far a simulated change is from this one.
 
     With BatchNorm, the squared distance of the changes of the first layer's statistics, relative to that of `change`: these
@@ -446,7 +446,7 @@ def inputs(batches: Sequence[Tensor], converted: Tensor) -> RecordingCheck:
     )
 
 
-def steps(clients: Sequence[SimulatedClient]) -> RecordingCheck:
+def steps(clients: Sequence[ComparedClient]) -> RecordingCheck:
     """Whether train makes as many steps as BatchNorm's recorded counters; a note, for any difference of a step or more.
 
     Means of counters are no whole numbers, and clients round what they receive: less than one step.
@@ -476,7 +476,7 @@ def steps(clients: Sequence[SimulatedClient]) -> RecordingCheck:
     )
 
 
-def weights(clients: Sequence[SimulatedClient], sizes: Mapping[str, int]) -> RecordingCheck:
+def weights(clients: Sequence[ComparedClient], sizes: Mapping[str, int]) -> RecordingCheck:
     """Whether recorded changes are multiplied by the clients' weights: their numbers of images, or the shares of these.
 
     An error where recorded changes are n or n / N times as long as simulated ones, to a factor of 1.4, for three quarters of
@@ -508,7 +508,7 @@ def weights(clients: Sequence[SimulatedClient], sizes: Mapping[str, int]) -> Rec
     )
 
 
-def uploads(clients: Sequence[SimulatedClient]) -> RecordingCheck:
+def uploads(clients: Sequence[ComparedClient]) -> RecordingCheck:
     """Whether recorded changes are of the size and kind that train makes, and if not, in what they differ; a note.
 
     Four signs, in this order:
@@ -536,7 +536,7 @@ def uploads(clients: Sequence[SimulatedClient]) -> RecordingCheck:
     )
 
 
-def _sparsified(clients: Sequence[SimulatedClient]) -> str | None:
+def _sparsified(clients: Sequence[ComparedClient]) -> str | None:
     recorded, simulated = (
         _median([float((change.parameters == 0).float().mean()) for change in changes])
         for changes in ([c.recorded for c in clients], [c.simulated for c in clients])
@@ -549,7 +549,7 @@ def _sparsified(clients: Sequence[SimulatedClient]) -> str | None:
     )
 
 
-def _quantised(clients: Sequence[SimulatedClient]) -> str | None:
+def _quantised(clients: Sequence[ComparedClient]) -> str | None:
     recorded, simulated = (
         _median([float(len(change.parameters.unique())) for change in changes])
         for changes in ([c.recorded for c in clients], [c.simulated for c in clients])
@@ -562,7 +562,7 @@ def _quantised(clients: Sequence[SimulatedClient]) -> str | None:
     )
 
 
-def _clipped(clients: Sequence[SimulatedClient]) -> str | None:
+def _clipped(clients: Sequence[ComparedClient]) -> str | None:
     def most_equal(lengths: Sequence[float]) -> int:
         return max(sum(abs(a - b) <= 1e-4 * b for a in lengths) for b in lengths)
 
@@ -577,7 +577,7 @@ def _clipped(clients: Sequence[SimulatedClient]) -> str | None:
     )
 
 
-def _noise(clients: Sequence[SimulatedClient]) -> str | None:
+def _noise(clients: Sequence[ComparedClient]) -> str | None:
     share = _median([_unexplained(client) for client in clients])
     if share < 0.3:
         return None
@@ -591,7 +591,7 @@ def _noise(clients: Sequence[SimulatedClient]) -> str | None:
     )
 
 
-def _unexplained(client: SimulatedClient) -> float:
+def _unexplained(client: ComparedClient) -> float:
     """The share of the recorded change's squared length that is no multiple of a change by train.
 
     With s and s' two simulated changes, r = a s'' + noise has r s = a s' s and |r|^2 = a^2 |s|^2 + |noise|^2.
@@ -607,7 +607,7 @@ def _unexplained(client: SimulatedClient) -> float:
     return 1 - factor**2 * float(simulated.square().sum()) / length if length > 0 else 0.0
 
 
-def _length(clients: Sequence[SimulatedClient]) -> str | None:
+def _length(clients: Sequence[ComparedClient]) -> str | None:
     ratio = _median(_ratios(clients))
     if 1 / 1.2 <= ratio <= 1.2:
         return None
@@ -617,7 +617,7 @@ def _length(clients: Sequence[SimulatedClient]) -> str | None:
     )
 
 
-def _ratios(clients: Sequence[SimulatedClient]) -> list[float]:
+def _ratios(clients: Sequence[ComparedClient]) -> list[float]:
     return [client.simulated.length / max(client.recorded.length, 1e-30) for client in clients]
 
 

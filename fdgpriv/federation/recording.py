@@ -31,6 +31,7 @@ from fdgpriv.utils.failures import one_line
 
 VERB = "train"  # the request that every recorded transfer belongs to
 ANSWER = "answer"  # the content that a failed client did not send
+_ARGUMENTS = ("model", "update", "style", "head", "n", "metrics", "kind")  # of `up` and `down`
 _SERVER_KINDS = (ModelState, ModelUpdate, ClassifierHead)  # kinds that the server computes; others it may pass on
 _RESERVED, _BLOCK = 2**16, 2**12  # bytes of the file whose space is for omissions once the disk is full
 _LOG = logging.getLogger("fdgpriv.record")
@@ -123,15 +124,7 @@ class Recording:
         Content with the same values as an earlier client's is recorded as passed on from that client, unless it is a model,
         an update or a head. Several styles, or several kinds that fdgpriv does not know, take several calls.
         """
-        given = {
-            "model": model,
-            "update": update,
-            "style": style,
-            "head": head,
-            "n": n,
-            "metrics": metrics,
-            "kind": kind,
-        }
+        given = dict(zip(_ARGUMENTS, (model, update, style, head, n, metrics, kind), strict=True))
         self.message(SERVER, client, round, given, tensors)
 
     @_observing
@@ -167,15 +160,7 @@ class Recording:
         Left out are values that are no tensors, arrays or numbers, and a second, different, artifact of a kind from one client
         in one round. Floating-point tensors of less than 32 bits are recorded as float32.
         """
-        given = {
-            "model": model,
-            "update": update,
-            "style": style,
-            "head": head,
-            "n": n,
-            "metrics": metrics,
-            "kind": kind,
-        }
+        given = dict(zip(_ARGUMENTS, (model, update, style, head, n, metrics, kind), strict=True))
         self.message(client, SERVER, round, given, tensors)
 
     def message(

@@ -6,8 +6,8 @@ from typing import Literal
 from fdgpriv.results.question import Question
 from fdgpriv.utils.records import Entry, Text, Word
 
-Outcome = Literal["pass", "note", "error"]
-ORDER: tuple[Outcome, ...] = ("error", "note", "pass")
+CheckOutcome = Literal["pass", "note", "error"]
+ORDER: tuple[CheckOutcome, ...] = ("error", "note", "pass")
 
 
 class RecordingCheck(Entry):
@@ -22,7 +22,7 @@ class RecordingCheck(Entry):
     """
 
     check: Word
-    outcome: Outcome
+    outcome: CheckOutcome
     sentence: Text
     artifacts: tuple[Word, ...] = ()
     secrets: tuple[Word, ...] = ()
